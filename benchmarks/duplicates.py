@@ -106,7 +106,7 @@ def speed(data, n_peer: int, repeats: int) -> dict:
 def recall_of(data, found: Duplicates, threshold: float, pairs: np.ndarray) -> dict:
     """Compare the shares of the pairs that are found, and that are in one group, with the S-curve."""
     counts = count_pair_matches(data.codes().codes, *pairs.T.copy(), data.map.n_components, data.map.code_bits)
-    estimates = data.map.similarity_of_counts(counts)
+    estimates = data.map._similarity_of_counts(counts)
     pairs, estimates = pairs[estimates >= threshold], estimates[estimates >= threshold]
     if not len(pairs):
         return {"pairs": 0}

@@ -262,7 +262,7 @@ def plan_splits(
     working = 0
     if isinstance(settings, Resolved):
         spec_fp, row_bytes = settings.spec_fp, int(settings.spec["output"]["row_bytes"])
-        working = settings.map.working_bytes
+        working = settings.map._working_bytes
     tasks = tuple(
         BlockTask(
             split=split,

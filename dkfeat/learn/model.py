@@ -89,7 +89,7 @@ class LinearModel:
     manifest_sha256: str | None = None
     """SHA-256 of the manifest of the training shards, as canonical JSON."""
     map_arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
-    """Arrays returned by ``map.fitted_arrays()``: the landmarks whose hash is in the spec of a Nyström map."""
+    """Arrays returned by ``map._fitted_arrays()``: the landmarks whose hash is in the spec of a Nyström map."""
 
     def __post_init__(self) -> None:
         classes = np.ascontiguousarray(self.classes)
@@ -147,7 +147,7 @@ class LinearModel:
         """Make a model with the map and the input options of opened shards."""
         return cls(
             map_spec=data.map.to_spec(),
-            map_arrays=data.map.fitted_arrays(),
+            map_arrays=data.map._fitted_arrays(),
             input_spec=data.spec["input"],
             manifest_sha256=data.manifest.sha256,
             **facts,

@@ -57,7 +57,7 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
     spec : mapping of plain JSON values
         Result of `FeatureMap.to_spec`.
     arrays : mapping of str to ndarray, or None
-        Result of `FeatureMap.fitted_arrays`, for a map whose spec names landmarks.
+        Landmarks of a Nyström map, which `dkfeat.open_shards` and `dkfeat.load_model` read from a file beside the spec.
 
     Returns
     -------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -54,7 +55,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     """Version of the algorithm, increased when equal parameters give other features than before."""
     layout: ClassVar[Literal["codes", "dense"]]
     """Form in which shards store the rows."""
-    needs_rows: ClassVar[bool] = False
+    _needs_rows: ClassVar[bool] = False
     """True if fit needs rows of the source, and so a pass over it, besides the number of columns."""
 
     n_features_in_: int
@@ -98,7 +99,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._set_width(n_features)
         return self
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Check the parameters as far as possible without the width of the source; fit checks everything.
 
         Raises
@@ -111,7 +112,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _check_at_width(self, n_features: int) -> None:
         clone(self).fit_width(n_features)  # the clone copies a generator, so the original does not advance
 
-    def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
+    def _fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
         """Fit to a whole source, reading only the rows that the map's seed selects.
 
         Parameters
@@ -127,11 +128,23 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         return self.fit_width(n_features)
 
-    def fit_like(self, other: FeatureMap) -> Self:
-        """Fit to the width of a fitted map of the same class, and to the rows that it was fitted to, if any."""
-        return self.fit_width(other.n_features_in_)
+    def _fit_like(self, other: FeatureMap) -> Self:
+        """Fit to the width, and the rows if any, of a fitted map of the same class.
 
-    def fitted_arrays(self) -> dict[str, NDArray[Any]]:
+        Parameters at their defaults, such as a `random_state` of None, are taken from it, unless that is no valid map.
+        """
+        spec, own = other.to_spec(), self.get_params(deep=False)
+        usual = {name: item.default for name, item in signature(type(self)).parameters.items()}
+        values = spec["params"] | ({"random_state": spec["seed"]} if self._is_random() else {})
+        taken = {name: value for name, value in values.items() if _is_same(own[name], usual[name])}
+        try:
+            clone(self).set_params(**taken)._restore(other.n_features_in_, other._fitted_arrays())
+        except ConfigError:  # parameters of one kernel, given with another: the caller compares the maps
+            taken = {name: value for name, value in taken.items() if name == "random_state"}
+        self.set_params(**taken)._restore(other.n_features_in_, other._fitted_arrays())
+        return self
+
+    def _fitted_arrays(self) -> dict[str, NDArray[Any]]:
         """Fitted arrays too large for the spec, which has their SHA-256 as ``landmarks``; most maps have none."""
         check_is_fitted(self)
         return {}
@@ -192,7 +205,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
-        """Make a fitted map from the values of `to_spec` and `fitted_arrays`; `dkfeat.from_spec` finds the class."""
+        """Make a fitted map from the values of `to_spec` and `_fitted_arrays`; `dkfeat.from_spec` finds the class."""
         if spec.get("map") != cls.name:
             raise ConfigError(f"the spec is of the map {spec.get('map')!r}, not {cls.name!r}; call dkfeat.from_spec")
         if spec.get("version") != cls.version:
@@ -252,11 +265,11 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return self._transform_rows(X)
 
     def _restore(self, n_features: int, arrays: Mapping[str, NDArray[Any]] | None) -> None:  # noqa: ARG002 - for maps that need rows
-        """Fit to the width and to the arrays of `fitted_arrays`."""
+        """Fit to the width and to the arrays of `_fitted_arrays`."""
         self.fit_width(n_features)
 
     @property
-    def working_bytes(self) -> int:
+    def _working_bytes(self) -> int:
         """Memory that a call needs besides rows and features, in bytes; 0 if it is only kilobytes."""
         return 0
 
@@ -387,7 +400,7 @@ class ProjectedMap(FeatureMap):
         return self._fitted.operator.n_components
 
     @property
-    def working_bytes(self) -> int:
+    def _working_bytes(self) -> int:
         """Size of the tables that one call draws, in bytes."""
         return self._fitted.operator.table_bytes
 
@@ -405,6 +418,10 @@ def checked_seed(random_state: Any) -> int:
 
 _LONGEST = 120
 """Maximum number of characters of a parameter in a card."""
+
+
+def _is_same(value: Any, usual: Any) -> bool:
+    return value is usual or (isinstance(value, str | int | float) and type(value) is type(usual) and value == usual)
 
 
 def _short(text: str) -> str:

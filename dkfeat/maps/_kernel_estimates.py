@@ -276,7 +276,7 @@ def facts_of(features: Any, *, fitted: bool = False) -> KernelFacts:
 
 def fitted_copy(features: Any) -> Any:
     """Return a fitted map unchanged; else a copy fitted to an assumed width, unless the map must be fitted to rows."""
-    if features.needs_rows or features.__sklearn_is_fitted__():
+    if features._needs_rows or features.__sklearn_is_fitted__():
         return features
     center = getattr(features, "center", None)
     width = _ANY_WIDTH if center is None or np.ndim(center) == 0 else len(center)

@@ -203,7 +203,7 @@ class SampledMap(FeatureMap):
         others = rows if Y is X else self._prepared(self._check_rows(Y))
         return gmm_pairs(rows, others, left, right, p=self._fitted.p)
 
-    def keep_most_similar(
+    def _keep_most_similar(
         self, X: PackedCodes, Y: PackedCodes, first_row: int, own: NDArray[np.int64], heaps: NDArray[np.int64]
     ) -> None:
         """Compare codes, and keep for each row of X the rows of Y with the most equal codes.
@@ -219,7 +219,7 @@ class SampledMap(FeatureMap):
         (codes, wide), (others, _) = (in_whole_bytes(rows.codes, n, bits) for rows in (X, Y))
         keep_best((codes, X.empty), (others, Y.empty), first_row, own, heaps, n, wide)
 
-    def similarity_of_counts(self, counts: NDArray[np.integer]) -> NDArray[np.float64]:
+    def _similarity_of_counts(self, counts: NDArray[np.integer]) -> NDArray[np.float64]:
         """Estimate the kernel from counts of equal codes; a count of 0 or less gives 0.
 
         If codes hold levels (``t_bits``), chance is corrected as if the levels agreed always: estimates are then up to
@@ -274,8 +274,8 @@ class SampledMap(FeatureMap):
             )
         return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
 
-    def check_params(self) -> None:
-        """See `FeatureMap.check_params`."""
+    def _check_params(self) -> None:
+        """See `FeatureMap._check_params`."""
         self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
 
     @property

@@ -146,12 +146,12 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         own = np.arange(len(codes.empty)) if X is None else np.full(len(codes.empty), -1)
         n_kept = min(max(n_found, self.n_candidates), available)
         heaps = empty_heaps(len(own), n_kept)
-        self.features_.keep_most_similar(codes, self._codes, 0, own, heaps)
+        self.features_._keep_most_similar(codes, self._codes, 0, own, heaps)
         counts, rows = best_rows(heaps)
         if self.n_candidates:
             similarities = exact_similarities(self.features_, queries, self._fit_rows, rows)
         else:
-            similarities = self.features_.similarity_of_counts(counts)
+            similarities = self.features_._similarity_of_counts(counts)
         similarities, rows = ordered(similarities, rows, n_found)
         return (np.clip(1.0 - similarities, 0.0, 1.0), rows) if return_distance else rows
 

@@ -100,7 +100,7 @@ class ShardScan:
         runner.run(_Task(self.data, self.index, codes, own, self.n_candidates), self.splits, done)
         counts, rows = best_rows(heaps)
         if self.rows is None or self.queries is None:
-            similarities, rows = ordered(self.fitted.similarity_of_counts(counts), rows, self.n_neighbors)
+            similarities, rows = ordered(self.fitted._similarity_of_counts(counts), rows, self.n_neighbors)
             errors = np.asarray(self.fitted.expected_error_at(np.clip(similarities, 0.0, 1.0)))
             return similarities, rows, errors
         given = self.queries.take(first, first + len(own), runner)
@@ -125,7 +125,7 @@ class _Task:
             if stopped():
                 raise Stopped
             fitted: Any = self.data.map
-            fitted.keep_most_similar(self.queries, codes, first, self.own, heaps)
+            fitted._keep_most_similar(self.queries, codes, first, self.own, heaps)
         return heaps
 
 

@@ -251,7 +251,7 @@ def _group_sizes(groups: ShardDataset, n_rows: int) -> tuple[tuple[tuple[int, in
 def _bin_edges(groups: ShardDataset, threshold: float) -> NDArray[np.float64]:
     """Edges of bins above a threshold, each of equally many of the values that estimates from codes can have."""
     features: Any = groups.map
-    values = features.similarity_of_counts(np.arange(features.n_components + 1))
+    values = features._similarity_of_counts(np.arange(features.n_components + 1))
     step = float(values[-1] - values[-2])
     n_values = int(np.count_nonzero(values >= threshold))
     width = -(-n_values // MOST_BINS)

@@ -59,7 +59,7 @@ def test_pipeline__brings_the_landmarks_of_its_map(tmp_path):
     nystroem = NystroemFeatures(n_components=8, random_state=0).fit(X)
     model = LinearModel(
         map_spec=nystroem.to_spec(),
-        map_arrays=nystroem.fitted_arrays(),
+        map_arrays=nystroem._fitted_arrays(),
         classes=np.array([0, 1]),
         coef=np.random.default_rng(1).normal(size=(1, nystroem.n_features_out)),
         intercept=np.zeros(1),

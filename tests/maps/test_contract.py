@@ -39,7 +39,7 @@ def make(cls, **params):
 
 
 def fitted(cls, n_columns=COLUMNS, **params):
-    if cls.needs_rows:
+    if cls._needs_rows:
         return make(cls, **params).fit(np.pad(some_rows(cls), ((0, 0), (0, n_columns - COLUMNS))))
     return make(cls, **params).fit_width(n_columns)
 
@@ -260,7 +260,7 @@ def test_map__parameters_set_after_fit_wait_for_the_next_fit(cls):
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__spec_is_json_and_reads_back(cls):
     X, features = some_rows(cls), fitted(cls)
-    again = from_spec(json.loads(json.dumps(features.to_spec(), allow_nan=False)), features.fitted_arrays())
+    again = from_spec(json.loads(json.dumps(features.to_spec(), allow_nan=False)), features._fitted_arrays())
     assert type(again) is cls
     assert again.fingerprint() == features.fingerprint()
     assert_same(again.transform(X), features.transform(X))
@@ -295,7 +295,7 @@ def test_map__fingerprint_follows_what_decides_the_features(cls):
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__refuses_a_spec_that_it_cannot_honour(cls, change, error, text):
     with pytest.raises(error, match=text):
-        from_spec(fitted(cls).to_spec() | change, fitted(cls).fitted_arrays())
+        from_spec(fitted(cls).to_spec() | change, fitted(cls)._fitted_arrays())
 
 
 @pytest.mark.parametrize("cls", MAPS)
@@ -303,7 +303,7 @@ def test_map__pickles_to_equal_features(cls):
     X, features = some_rows(cls), fitted(cls)
     data = pickle.dumps(features)
     # settings and a seed, no table; what is learnt from rows goes with it
-    assert len(data) < 2_000 or features.fitted_arrays()
+    assert len(data) < 2_000 or features._fitted_arrays()
     assert_same(pickle.loads(data).transform(X), features.transform(X))
 
 
@@ -374,5 +374,5 @@ def test_map__codes_are_equal_in_other_processes_and_on_other_cpus(name, environ
     "cls", [cls for name, cls in FEATURE_MAPS.items() if name in ("fourier", "laplace", "maclaurin")]
 )
 def test_working_bytes__tell_of_tables(cls):
-    few, many = (cls(n_components=n, random_state=0).fit_width(1000).working_bytes for n in (64, 4096))
+    few, many = (cls(n_components=n, random_state=0).fit_width(1000)._working_bytes for n in (64, 4096))
     assert 0 < few < many

@@ -63,7 +63,7 @@ def expected_pairs(data, found, threshold):
     counts = equal.sum(axis=2)
     first = filled[np.argmax(counts == data.map.n_components, axis=1)]  # the lowest row with the same codes
     is_copy = first != filled
-    near = np.triu(shared.any(axis=2) & (data.map.similarity_of_counts(counts) >= threshold), 1)
+    near = np.triu(shared.any(axis=2) & (data.map._similarity_of_counts(counts) >= threshold), 1)
     near[is_copy], near[:, is_copy] = False, False
     left, right = (filled[side] for side in np.nonzero(near))
     pairs = np.concatenate([np.column_stack([left, right]), np.column_stack([first, filled])[is_copy]])
@@ -121,7 +121,7 @@ def test_duplicates__recall_is_that_of_the_s_curve(tmp_path):
         of = np.flatnonzero(exact == similarity)
         equal = rng.random((20_000, 128)) < similarity + (1 - similarity) / 256
         bands = equal[:, : found.bands.n_bands * found.bands.n_codes].reshape(20_000, *found.bands)
-        is_found = bands.all(axis=2).any(axis=1) & (data.map.similarity_of_counts(equal.sum(axis=1)) >= 0.7)
+        is_found = bands.all(axis=2).any(axis=1) & (data.map._similarity_of_counts(equal.sum(axis=1)) >= 0.7)
         expected = is_found.mean()
         recall = np.isin(of, found.pairs[:, 0]).mean()
         # 4.5 standard errors of both, 7e-6 each

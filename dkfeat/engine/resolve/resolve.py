@@ -57,7 +57,7 @@ class Draft:
     @property
     def needs_rows(self) -> bool:
         """True if the map must still be fitted to rows of the source."""
-        return self.map.needs_rows and not _is_fitted(self.map)
+        return self.map._needs_rows and not _is_fitted(self.map)
 
     @property
     def needs_scan(self) -> bool:
@@ -136,7 +136,7 @@ def make_draft(
     if layout is None:
         layout = map.layout if existing.target is None else existing.target[1]["output"]["layout"]
     if not _is_fitted(map):
-        map.check_params()
+        map._check_params()
     elif source.n_features is None:
         source = source.replaced(n_features=map.n_features_in_)
     if not source.is_resolved:
@@ -168,7 +168,7 @@ def resolve(draft: Draft, scan: Scan | None = None, fitted: FeatureMap | None = 
         assert scan is not None  # because `needs_scan` is true
         source = source.resolve(scan)
     if not _is_fitted(map):
-        if map.needs_rows:
+        if map._needs_rows:
             raise ConfigError(
                 f"{type(map).__name__} learns from rows of the source; fit it first, or use dkfeat.featurize"
             )
@@ -315,10 +315,7 @@ def inherit_map(
     if map is None:
         return existing
     if not _is_fitted(map):
-        map = clone(map)
-        if getattr(map, "random_state", 0) is None:
-            map.set_params(random_state=existing.seed_)
-        map.fit_like(existing)
+        map = clone(map)._fit_like(existing)  # as sources, it inherits what it does not set
     must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
     return existing
 

@@ -101,12 +101,12 @@ def draw_rows(
 def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:
     """Fit a copy of a map to rows that its seed draws from a scanned source; see `draw_rows` for the arguments."""
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress)
-    return clone(map).fit_drawn(scan.n_rows, scan.n_features, draw)
+    return clone(map)._fit_drawn(scan.n_rows, scan.n_features, draw)
 
 
 def sidecar_files(fitted: FeatureMap) -> dict[str, bytes]:
     """Return the contents of the files that the map's spec names, by their names in a data set."""
-    arrays = fitted.fitted_arrays()
+    arrays = fitted._fitted_arrays()
     if not arrays:
         return {}
     return {f"{META}/{sidecar_name('landmarks', fitted.to_spec()['landmarks'])}": pack_arrays(arrays)}

@@ -219,7 +219,7 @@ class MaclaurinFeatures(FeatureMap):
         return self._fitted.draws.degrees.copy()
 
     @property
-    def working_bytes(self) -> int:
+    def _working_bytes(self) -> int:
         """Memory of a call besides rows and features, in bytes: tables of signs, or one factor of each component."""
         s = self._fitted
         if s.inner is not None:
@@ -230,8 +230,8 @@ class MaclaurinFeatures(FeatureMap):
     def _columns_per_input(self) -> int:
         return int(self._fitted.n_linear > 0)
 
-    def check_params(self) -> None:
-        """See `FeatureMap.check_params`."""
+    def _check_params(self) -> None:
+        """See `FeatureMap._check_params`."""
         if self.inner is None:  # parameters of an inner map may be valid for one width only
             resolve_parameters(
                 self.get_params(deep=False) | {"random_state": 0}, n_features=1

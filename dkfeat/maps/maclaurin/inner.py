@@ -86,7 +86,7 @@ def inner_mapping(inner: FeatureMap, n_features: int) -> dict[str, Any]:
 def inner_bytes(inner: FeatureMap, n_features: int, n_components: int) -> int:
     """Bytes that `multiply_inner` needs besides rows and features, for a number of components per factor."""
     factor_map = clone(inner).set_params(n_components=n_components, random_state=0).fit_width(n_features)
-    return _FACTORS_BYTES + factor_map.working_bytes
+    return _FACTORS_BYTES + factor_map._working_bytes
 
 
 def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArray[np.float32]:

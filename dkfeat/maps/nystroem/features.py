@@ -196,7 +196,7 @@ class NystroemFeatures(FeatureMap):
     name = "nystroem"
     version = 1
     layout = "dense"
-    needs_rows = True
+    _needs_rows = True
 
     def __init__(
         self,
@@ -230,29 +230,24 @@ class NystroemFeatures(FeatureMap):
         if is_dask(X):
             width = dask_width(X)
             X, n_rows = count_rows(X)
-            return self.fit_drawn(n_rows, width, lambda numbers: take_rows(X, numbers))
+            return self._fit_drawn(n_rows, width, lambda numbers: take_rows(X, numbers))
         rows = self._as_rows(X, reset=True)
         check_rows(rows)
         self._draw(rows.shape[0], rows.shape[1], lambda numbers: rows[numbers])
         return self
 
-    def check_params(self) -> None:
-        """See `FeatureMap.check_params`."""
+    def _check_params(self) -> None:
+        """See `FeatureMap._check_params`."""
         self._checked()
 
-    def fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
-        """See `FeatureMap.fit_drawn`."""
+    def _fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
+        """See `FeatureMap._fit_drawn`."""
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)
         self._draw(n_rows, n_features, take)
         self._set_width(n_features)
         return self
 
-    def fit_like(self, other: FeatureMap) -> Self:
-        """See `FeatureMap.fit_like`."""
-        self._restore(other.n_features_in_, other.fitted_arrays())
-        return self
-
-    def fitted_arrays(self) -> dict[str, NDArray[Any]]:
+    def _fitted_arrays(self) -> dict[str, NDArray[Any]]:
         """Landmarks and normalization, which `dkfeat.from_spec` needs besides the spec.
 
         Returns
@@ -283,7 +278,7 @@ class NystroemFeatures(FeatureMap):
         return int(self.normalization_.shape[1])
 
     @property
-    def working_bytes(self) -> int:
+    def _working_bytes(self) -> int:
         """Memory of the landmarks, sparse, dense and as tables, and of a block of kernel values, in bytes."""
         fitted = self._fitted
         return 4 * fitted.landmarks.n_bytes + fitted.values.n_bytes + 32 * fitted.values.block_size
@@ -325,7 +320,7 @@ class NystroemFeatures(FeatureMap):
         if not arrays:
             raise ConfigError(
                 "the map's landmarks are not in its spec but in a file beside it; take the map from "
-                "dkfeat.open_shards(folder).map or dkfeat.load_model(folder).map, or pass arrays=map.fitted_arrays()"
+                "dkfeat.open_shards(folder).map or dkfeat.load_model(folder).map"
             )
         self._keep(n_components, kernel, tolerance, Landmarks.from_arrays(arrays, n_features), seed)
         self._set_width(n_features)

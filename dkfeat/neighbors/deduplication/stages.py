@@ -111,7 +111,7 @@ class Search:
         files = BandFiles.of(work, self.data.n_rows, self.fitted, self.bands)
         self._write_keys(files, runner)
         n_parts = 1 << files.part_bits
-        similarities = self.fitted.similarity_of_counts(np.arange(self.fitted.n_components + 1))
+        similarities = self.fitted._similarity_of_counts(np.arange(self.fitted.n_components + 1))
         firsts = files.first_rows(self.data)
         copies = PairFiles(work, tuple(f"copies-{part}" for part in range(n_parts)))
         n_copies = self._find("find copies", FindCopies(files, firsts, copies, similarities), runner).n_pairs

@@ -12,6 +12,7 @@ from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConf
 from dkfeat.sources.formats import as_source
 from tests.engine.helpers import featurized, gcws, resolved
 from tests.maps.small import FEATURE_MAPS, has, small_map
+from tests.maps.test_known_answers import kept as kept_answers
 from tests.sources.parquet.rows import write
 
 
@@ -169,9 +170,31 @@ def test_resolve__parameters_are_refused_before_the_scan(source, features, messa
 def test_resolve__checking_parameters_draws_nothing_from_a_generator(name):
     rng = np.random.default_rng(3)
     features = small_map(name, random_state=rng)
-    features.check_params()
+    features._check_params()
     assert rng.integers(1 << 30) == np.random.default_rng(3).integers(1 << 30)
     assert not hasattr(features, "n_features_in_")
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_resolve__a_map_inherits_the_parameters_at_their_defaults(name, tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:0.5 3:0.25\n0 2:1 3:0.125\n" * 6)
+    first = small_map(name, n_components=9, random_state=4, **kept_answers(name)[-1]["params"])
+    featurized(tmp_path / "rows.svm", tmp_path / "first", map=first)
+    featurized(tmp_path / "rows.svm", tmp_path / "like", map=FEATURE_MAPS[name](), like=tmp_path / "first")
+    featurized(tmp_path / "rows.svm", tmp_path / "first", map=FEATURE_MAPS[name]())
+    fingerprints = {dkfeat.open_shards(tmp_path / folder).map.fingerprint() for folder in ("first", "like")}
+    assert len(fingerprints) == 1
+    if has(FEATURE_MAPS[name], "n_components"):
+        with pytest.raises(SpecConflictError, match=r"settings, map.params.n_components: 9 there, 10 asked;"):
+            featurized(tmp_path / "rows.svm", tmp_path / "first", map=FEATURE_MAPS[name](n_components=10))
+
+
+def test_resolve__a_map_of_another_kernel_does_not_inherit_that_kernels_parameters(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:0.5 3:0.25\n0 2:1 3:0.125\n" * 6)
+    first = dkfeat.NystroemFeatures(4, kernel="rbf", kernel_params={"gamma": 2.0}, random_state=0)
+    featurized(tmp_path / "rows.svm", tmp_path / "first", map=first)
+    with pytest.raises(SpecConflictError, match=r'map.params.kernel: "rbf" there, "polynomial" asked'):
+        featurized(tmp_path / "rows.svm", tmp_path / "first", map=dkfeat.NystroemFeatures(kernel="polynomial"))
 
 
 def test_resolve__a_center_for_each_column_is_no_mistake(source):

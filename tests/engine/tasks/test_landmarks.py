@@ -250,9 +250,9 @@ def test_plan__tells_that_landmarks_are_drawn(source, golden):
     assert done.spec_fp == dkfeat.open_shards(golden).manifest.spec_fp
     gcws = dkfeat.GCWSFeatures(120, i_bits=8, random_state=0)  # as many bytes for each row, and no landmarks
     bare = dkfeat.plan(source, map=gcws, scan=dkfeat.scan(source))
-    assert done.projected_bytes - bare.projected_bytes == done_map.working_bytes > 4 * done_map.normalization_.nbytes
+    assert done.projected_bytes - bare.projected_bytes == done_map._working_bytes > 4 * done_map.normalization_.nbytes
     fourier = dkfeat.plan(source, map=dkfeat.FourierFeatures(30, random_state=0), scan=dkfeat.scan(source))
-    tables = dkfeat.FourierFeatures(30, random_state=0).fit_width(done_map.n_features_in_).working_bytes
+    tables = dkfeat.FourierFeatures(30, random_state=0).fit_width(done_map.n_features_in_)._working_bytes
     assert fourier.projected_bytes - bare.projected_bytes == tables > 0
 
 

@@ -118,12 +118,12 @@ def test_maclaurin__rows_of_many_columns_are_taken_in_parts():
     )
     features = MaclaurinFeatures(2000, random_state=3).fit_width(X.shape[1])
     features.transform(X[:1])
-    assert 64 * 2**20 < features.working_bytes < 65 * 2**20
+    assert 64 * 2**20 < features._working_bytes < 65 * 2**20
     tracemalloc.start()
     Z = features.transform(X)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < features.working_bytes + Z.nbytes + 100 * nnz
+    assert peak < features._working_bytes + Z.nbytes + 100 * nnz
     assert np.array_equal(features.transform(X[399:]), Z[399:])
 
 
@@ -139,7 +139,7 @@ def test_maclaurin__one_row_of_many_columns_is_taken_in_parts(kind):
     Z = features.transform(held)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < features.working_bytes + Z.nbytes + 100 * X.shape[1]
+    assert peak < features._working_bytes + Z.nbytes + 100 * X.shape[1]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_maclaurin__memory_is_as_projected_where_tables_are_kept(params):
     Z = features.transform(X), features.transform(sp.csr_matrix(X * (np.arange(1000) % 20 == 0)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < features.working_bytes + sum(z.nbytes for z in Z) + 2**18
+    assert peak < features._working_bytes + sum(z.nbytes for z in Z) + 2**18
 
 
 @pytest.mark.parametrize("n_samples", [1, 35])
@@ -337,9 +337,9 @@ def test_maclaurin__refuses_a_parameter_out_of_range(params, text):
 
 def test_maclaurin__parameters_are_checked_before_a_scan():
     with pytest.raises(ConfigError, match="choose a radius below 1"):
-        MaclaurinFeatures(8, kernel="vovk_infinite").check_params()
+        MaclaurinFeatures(8, kernel="vovk_infinite")._check_params()
     generator = np.random.default_rng(0)
-    MaclaurinFeatures(8, random_state=generator).check_params()
+    MaclaurinFeatures(8, random_state=generator)._check_params()
     assert generator.random() == np.random.default_rng(0).random()
 
 

@@ -129,9 +129,9 @@ def test_composition__factors_of_a_component_do_not_share_draws():
 
 @pytest.mark.parametrize("inner", [FourierFeatures(normalize=False), LaplaceFeatures()])
 def test_composition__plans_for_the_tables_of_the_inner_map(inner):
-    alone = clone(inner).set_params(n_components=100).fit_width(2**40).working_bytes
+    alone = clone(inner).set_params(n_components=100).fit_width(2**40)._working_bytes
     features = MaclaurinFeatures(100, inner=inner, random_state=0).fit_width(2**40)
-    assert features.working_bytes > alone == 64 * 2**20
+    assert features._working_bytes > alone == 64 * 2**20
 
 
 def test_composition__an_empty_row_has_no_sample():
