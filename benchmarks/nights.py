@@ -68,7 +68,7 @@ def nights(folder, count, way):
             )
         gc.collect()
         began, cpu = time.perf_counter(), time.process_time()
-        manifest = dkfeat.featurize(source, target, gcws, on_changed_source=policy, **HERE)
+        manifest = dkfeat.featurize(source, dkfeat.Target(target, on_changed_source=policy), gcws, **HERE)
         seconds.append(time.process_time() - cpu)
         elapsed.append(time.perf_counter() - began)
         if night in shown:

@@ -6,12 +6,13 @@ from dkfeat import plot as plot
 from dkfeat import theory as theory
 from dkfeat.config.train import SGD as SGD
 from dkfeat.config.train import Liblinear as Liblinear
+from dkfeat.engine.arrays import gram as gram
 from dkfeat.engine.arrays import read_libsvm as read_libsvm
 from dkfeat.engine.arrays import read_parquet as read_parquet
 from dkfeat.engine.clusters.open import open_cluster as open_cluster
 from dkfeat.engine.dataset.dataset import open_shards as open_shards
 from dkfeat.engine.featurize import featurize as featurize
-from dkfeat.engine.gram import gram as gram
+from dkfeat.engine.open import Target as Target
 from dkfeat.engine.plan import plan as plan
 from dkfeat.engine.scan import scan as scan
 from dkfeat.engine.verify_inputs import verify_inputs as verify_inputs

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         RunConfig,
         SourceConfig,
     )
+    from dkfeat.engine.open import Target
     from dkfeat.maps import FeatureMap
     from dkfeat.sources.base import Source
     from dkfeat.store.commit.status import Status
@@ -146,37 +147,40 @@ def _with_own_report(run: RunConfig, number: int) -> RunConfig:
 def run_featurize(part: FeaturizeConfig, run: RunConfig, *, progress: Any = None) -> Manifest:
     """Run one `featurize` part of a job file; `progress`, if given, overrides that of the settings."""
     from dkfeat.engine.featurize import featurize
+    from dkfeat.engine.open import with_bad_rows
 
     feature_map = None if part.map is None else build_map(part.map)
     return featurize(
-        build_source(part.source),
-        part.out,
+        with_bad_rows(build_source(part.source), part.on_bad_row, part.max_bad_rows),
+        _target(part, run, on_changed_source=part.on_changed_source),
         feature_map,
         like=part.like,
         layout=part.layout,
-        on_changed_source=part.on_changed_source,
-        **_common_arguments(part, run),
+        client=run,
         progress=run.progress if progress is None else progress,
     )
 
 
 def run_predict(part: PredictConfig, run: RunConfig) -> Manifest:
     """Run one `predict` part of a job file."""
+    from dkfeat.engine.open import with_bad_rows
     from dkfeat.learn.predict import predict
 
-    options = build_rows(part) | _common_arguments(part, run)
-    return predict(part.model, target=part.out, scores=part.scores, **options, progress=run.progress)
+    rows = build_rows(part)
+    source = with_bad_rows(rows.pop("source"), part.on_bad_row, part.max_bad_rows)
+    to = _target(part, run)
+    return predict(part.model, source, to, scores=part.scores, **rows, client=run, progress=run.progress)
 
 
-def _common_arguments(part: FeaturizeConfig | PredictConfig, run: RunConfig) -> dict[str, Any]:
-    """Make the arguments common to `featurize` and `predict`, after breaking the lock that the settings name."""
+def _target(part: FeaturizeConfig | PredictConfig, run: RunConfig, **policy: Any) -> Target:
+    """Make the target of a part, after breaking the lock that the settings name."""
+    from dkfeat.engine.open import Target
     from dkfeat.store.commit.maintenance import break_lock
 
     target_options = resolve_options(part.target_options, "target_options")
     if run.break_lock is not None:
         break_lock(part.out, run.break_lock, target_options=target_options)
-    bad_rows = {"on_bad_row": part.on_bad_row, "max_bad_rows": part.max_bad_rows}
-    return {**bad_rows, "target_options": target_options, "resume": run.resume, "client": run}
+    return Target(part.out, storage_options=target_options, resume=run.resume, **policy)
 
 
 def part_status(part: FeaturizeConfig) -> Status:

@@ -7,21 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.open import Target, as_target, open_target, run_parameters
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.map_costs import estimate_costs
 from dkfeat.engine.resolve.resolve import Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import run_scan
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine, with_bad_rows
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.commit.target import locked
 from dkfeat.store.shards.columns import schema_of
-from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,21 +33,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@run_parameters
 def featurize(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
-    target: str | PathLike[str],
+    target: str | PathLike[str] | Target,
     map: FeatureMap | None = None,
     *,
     like: str | PathLike[str] | None = None,
     layout: str | None = None,
-    resume: bool = True,
-    on_bad_row: str | None = None,
-    max_bad_rows: float | str | None = None,
-    on_changed_source: str = "raise",
     client: Client | ExecutionConfig | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     r"""Compute the features of every row of a source and store them as Parquet shards.
 
@@ -62,9 +57,15 @@ def featurize(
     source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
         Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, all others
         as LIBSVM text. Options with their default values count as unset. Unset options are taken from the target if it
-        has data already, else from `like`, else from the files' metadata, else from one scan of the whole source.
-    target : str or path
-        Folder for the shards, or a URL in an object store, such as ``s3://bucket/features``.
+        has data already, else from `like`, else from the files' metadata, else from one scan of the whole source. Its
+        option `on_bad_row` decides on rows that are malformed, violate the options, or are rejected by the map: "raise"
+        ends the run with the position of the first one, "quarantine" stores them separately, up to `max_bad_rows` of
+        those that this call adds, and ``open_shards(target).quarantine()`` reads them; the features of other rows are
+        the same as without them. A run that ended at a bad row can be continued with "quarantine". Faults of the file
+        itself, such as a truncated gzip stream, always end the run.
+    target : str, path or Target
+        Folder for the shards, or a URL in an object store, such as ``s3://bucket/features``. A `Target` also has the
+        options of its storage, and the policies for interrupted runs and for committed sources that changed.
     map : FeatureMap or None
         Feature map, fitted or not; it is never changed. An unfitted map is cloned and fitted to the width of the
         source. A map that learns from rows, such as `NystroemFeatures`, is fitted to rows that its seed draws from the
@@ -76,27 +77,6 @@ def featurize(
         its default value counts as unset: a source of dtype "float32" becomes "float64" if `like` has that.
     layout : {"codes", "sparse", "dense"} or None
         Layout of the features in shards; None: the map's own layout.
-    resume : bool, default=True
-        Continue an interrupted run. If False, an interrupted run is an error.
-    on_bad_row : {"raise", "quarantine"} or None, default=None
-        A bad row is malformed, violates the options, or is rejected by the map. "raise" ends the run at the first bad
-        row, and the error gives its position. "quarantine" stores bad rows separately, with position, reason and text;
-        the features of the other rows are the same as without them. ``open_shards(target).quarantine()`` reads them.
-        Faults of the file itself, such as a truncated gzip stream or a line beyond `max_line_bytes`, always end the
-        run. None: the setting of the source, "raise" by default. A run that ended at a bad row can be continued with
-        "quarantine".
-    max_bad_rows : int, float, str or None, default=None
-        With "quarantine", the maximum number of bad rows among those that this call adds. An int is a number of rows, a
-        float a share of all rows, such as 0.01; 1.0 sets no limit. Text is one of these, or a percentage such as "1%".
-        With more bad rows the run ends and commits nothing. None: the setting of the source, 0.01 by default.
-    on_changed_source : {"raise", "keep"}, default="raise"
-        Action if a committed source file has changed or is gone. "raise" ends the run before it begins. "keep" leaves
-        the rows of that file as committed, whatever its content now, and continues with new files; use it for sources
-        that are moved away after the commit. The log and ``run["changed_sources"]`` of the manifest name some of them.
-        Features are never replaced: to featurize a changed file, give it another name or choose another target. If a
-        new file has the content of a committed one that has changed or is gone, by the SHA-256 of its ranges, the run
-        ends with an error, because its rows would be added twice. Tiny files that were read as a group have one hash;
-        if several of them are gone, a new file is also compared by size and modification time or ETag.
     client : distributed.Client or None, default=None
         Cluster to run on, such as the client of ``with dkfeat.open_cluster(...) as client``. None: the active client,
         unless ``dask.config.set(scheduler=...)`` sets "threads", "processes" or "synchronous"; else the keys under
@@ -107,9 +87,6 @@ def featurize(
         A callable receives a `ProgressState` after each task.
     storage_options : mapping or None
         Options of fsspec for sources given by URL. They are never stored.
-    target_options : mapping or None
-        Options for a target and a `like` given by URL: those of fsspec, and ``retry_seconds`` and ``exclusive_create``,
-        see `dkfeat.store.storage.object_store.ObjectStorage`. They are never stored.
 
     Returns
     -------
@@ -121,7 +98,7 @@ def featurize(
     dkfeat.errors.ConfigError
         If a setting is invalid, alone or with the others.
     dkfeat.errors.SourceNotFoundError, dkfeat.errors.ParseError, dkfeat.errors.ParquetError
-        If the source is missing, or malformed beyond the limits of `on_bad_row` and `max_bad_rows`.
+        If the source is missing, or malformed beyond the limits of its options `on_bad_row` and `max_bad_rows`.
     dkfeat.errors.SpecConflictError
         If target, `like`, map and source disagree, or a source changed.
     dkfeat.errors.CommitError, dkfeat.errors.CommitConflictError, dkfeat.errors.ShardError
@@ -141,13 +118,12 @@ def featurize(
     >>> manifest.rows, manifest.labels
     (2, (-1, 1))
     """
-    check_choice(on_changed_source, "on_changed_source", ("raise", "keep"))
-    source = with_bad_rows(as_source(source, storage_options), on_bad_row, max_bad_rows)
+    source, target = as_source(source, storage_options), as_target(target)
     limit = BadRowLimit(source)
-    storage, files = open_target(target, source, target_options, beside=like)
+    storage, files = open_target(target, source, beside=like)
     reporter = Progress(progress)
     with locked(storage) as lock, LazyRunner(client) as runners:  # locked before a scan, which may take hours
-        existing = read_existing(storage, like, target_options)
+        existing = read_existing(storage, like, target.storage_options)
         draft = make_draft(source, map, files, existing=existing, layout=layout)
         costs = estimate_costs(draft) if progress is True else None
         if costs is not None and costs.cheaper not in (None, draft.map.name):
@@ -166,8 +142,8 @@ def featurize(
             reporter,
             schema=_schema(resolved),
             sidecars=sidecar_files(resolved.map),
-            resume=resume,
-            keep_changed=on_changed_source == "keep",
+            resume=target.resume,
+            keep_changed=target.on_changed_source == "keep",
             lock=lock,
         )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.resolve.arguments import as_path, open_location
+from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.resolve.map_costs import MapCosts, estimate_costs
 from dkfeat.engine.resolve.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
@@ -187,16 +187,16 @@ class Plan:
         return card("Plan", self.facts(), note=note, pictures=pictures, details={heading: tasks})
 
 
+@target_parameters
 def plan(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
-    target: str | PathLike[str] | None = None,
+    target: str | PathLike[str] | Target | None = None,
     map: FeatureMap | None = None,
     *,
     like: str | PathLike[str] | None = None,
     layout: str | None = None,
     scan: Scan | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     r"""Plan a run of `dkfeat.featurize` from its arguments. Reads names and sizes, writes nothing.
 
@@ -205,7 +205,7 @@ def plan(
 
     Parameters
     ----------
-    source, target, map, like, layout, storage_options, target_options
+    source, target, map, like, layout, storage_options
         As for `dkfeat.featurize`; the target may be omitted.
     scan : Scan or None
         Result of `dkfeat.scan`, for the number of rows and unresolved options.
@@ -231,13 +231,15 @@ def plan(
     (2, 32, 1)
     """
     source = as_source(source, storage_options)
-    storage = None if target is None else open_location(as_path(target, "target"), target_options, beside=like)
+    to = None if target is None else as_target(target)
+    storage = None if to is None else to.open(beside=like)
     files = source.files()
     if scan is not None:
         _check_scanned(scan, files)
-    draft = make_draft(source, map, files, existing=read_existing(storage, like, target_options), layout=layout)
+    existing = read_existing(storage, like, None if to is None else to.storage_options)
+    draft = make_draft(source, map, files, existing=existing, layout=layout)
     is_open = draft.needs_rows or (draft.needs_scan and scan is None)
-    made = make_plan(draft if is_open else resolve(draft, scan), None if target is None else fspath(target), scan)
+    made = make_plan(draft if is_open else resolve(draft, scan), None if to is None else to.path, scan)
     return made if scan is None else replace(made, map_costs=estimate_costs(draft))
 
 

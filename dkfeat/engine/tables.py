@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from dkfeat.blocks import RowBlock
 from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.open import as_target, open_target
 from dkfeat.engine.plan import make_plan
-from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
 from dkfeat.engine.tasks.batch import run_plan
@@ -145,8 +145,6 @@ def write_table(
     reporter: Progress,
     *,
     stage: str,
-    resume: bool = True,
-    target_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Make a table from all shards of a data set, and commit it; an interrupted call continues.
 
@@ -155,8 +153,8 @@ def write_table(
     Parameters
     ----------
     data : ShardDataset
-    target : str or path
-        Folder or URL of the table.
+    target : str, path or Target
+        The table.
     spec : TableSpec
     job : callable
         Class of the tasks, called with the fields of `Job`.
@@ -165,10 +163,6 @@ def write_table(
     reporter : Progress
     stage : str
         Name of the stage in progress reports.
-    resume : bool, default=True
-        Continue an interrupted run. If False, an interrupted run is an error.
-    target_options : mapping or None
-        Options of fsspec for a target given by URL.
 
     Raises
     ------
@@ -188,8 +182,6 @@ def write_table(
         reporter,
         schema=kinds(spec.schema),
         stage=stage,
-        resume=resume,
-        target_options=target_options,
     )
 
 
@@ -204,26 +196,25 @@ def write_from_shards(
     *,
     schema: Mapping[str, str],
     stage: str,
-    resume: bool = True,
-    target_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Make a data set from shards, and commit it, as `write_table` does.
 
     Parameters
     ----------
     source : ShardSource
-    target : str or path
-        Folder or URL of the new data set.
+    target : str, path or Target
+        The new data set.
     map : FeatureMap
         Map of the shards.
     spec : mapping
         Spec of the new data set, as plain JSON values.
-    job, runners, reporter, stage, resume, target_options
+    job, runners, reporter, stage
         As for `write_table`.
     schema : mapping
         Columns and types of its shards.
     """
-    storage, files = open_target(target, source, target_options)
+    to = as_target(target)
+    storage, files = open_target(to, source)
     resolved = Resolved(source=source, files=files, map=map, spec=spec)
     return run_plan(
         make_plan(resolved, storage.url),
@@ -234,7 +225,7 @@ def write_from_shards(
         reporter,
         schema=schema,
         sidecars=sidecar_files(map),
-        resume=resume,
+        resume=to.resume,
         job=job,
         stage=stage,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.resolve import Existing, check_has_source, make_draft, resolve
 from dkfeat.engine.runners.local import Stopped
@@ -17,7 +18,6 @@ from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.record_lists import planned_splits
-from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class InputReport:
     """Files of the source that are not committed yet."""
 
 
+@target_parameters
 def verify_inputs(
-    target: str | PathLike[str] | Storage,
+    target: str | PathLike[str] | Target,
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     client: Client | ExecutionConfig | None = None,
     progress: bool | Callable[[ProgressState], object] = False,
     storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
 ) -> InputReport:
     r"""Read the sources of a data set again and compare their bytes with those that its shards were made from.
 
@@ -60,8 +60,8 @@ def verify_inputs(
 
     Parameters
     ----------
-    target : str or path
-        Folder that `dkfeat.featurize` wrote.
+    target : str, path or Target
+        Folder that `dkfeat.featurize` wrote, or its URL.
     source : LibsvmSource, path, glob, URL, or a list of these
         Source as in the call of `featurize`; a data set stores the names of its sources, not their folders. Omitted
         options are those of the data set.
@@ -69,8 +69,8 @@ def verify_inputs(
         See `dkfeat.featurize`.
     progress : bool or callable, default=False
         See `dkfeat.featurize`.
-    storage_options, target_options : mapping or None
-        Options of fsspec: the first for sources given by URL, the second for a target given by URL.
+    storage_options : mapping or None
+        Options of fsspec for sources given by URL.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def verify_inputs(
     >>> len(dkfeat.verify_inputs(folder / "features", rows).problems)
     1
     """
-    storage = open_storage(target, target_options)
+    storage = as_target(target).open()
     spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
     resolved, files = resolved_source(storage, spec, manifest, source, storage_options)
     problems, touched = _changes(manifest, files)

@@ -16,12 +16,22 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from dkfeat.deprecation import moved_parameters
+from dkfeat.engine.dataset.dataset import dataset_reader
+from dkfeat.engine.open import (
+    BAD_ROW_PARAMETERS,
+    TARGET_PARAMETERS,
+    Target,
+    as_target,
+    move_to_source,
+    move_to_target,
+    open_target,
+)
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.arguments import open_target
 from dkfeat.engine.resolve.resolve import Resolved
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import warn_unterminated
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, with_bad_rows
+from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
 from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import CommitError, ConfigError
@@ -43,24 +53,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import SourceFile
+    from dkfeat.config import ExecutionConfig
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.sources.base import Source
     from dkfeat.store.manifest.manifest import Manifest
 
 
+def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
+    """Move former keywords of `predict` into its target and, unless it reads shards, its source."""
+    if dataset_reader(arguments["source"], arguments.get("storage_options")) is None:
+        move_to_source(arguments, old)
+    else:
+        move_to_target(arguments, old)
+
+
+@moved_parameters(_move, {**BAD_ROW_PARAMETERS, **TARGET_PARAMETERS})
 def predict(
     model: LinearModel | str | PathLike[str],
     source: Source | ShardDataset | str | PathLike[str] | Sequence[str | PathLike[str]],
-    target: str | PathLike[str],
+    target: str | PathLike[str] | Target,
     *,
     scores: bool = True,
-    resume: bool = True,
-    on_bad_row: str | None = None,
-    max_bad_rows: float | str | None = None,
-    client: Client | None = None,
+    client: Client | ExecutionConfig | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     r"""Predict for every row of a source, and write the predictions as Parquet files.
 
@@ -77,14 +93,14 @@ def predict(
     source : Source, ShardDataset, path, glob, URL, or a list of these
         LIBSVM text or Parquet, read with the input options of the model except those that the source sets, and
         transformed by the model's map. Or shards made by the same map, or their folder.
-    target : str or path
+    target : str, path or Target
         Folder or URL for the predictions.
     scores : bool, default=True
         Also write scores, and probabilities if the model has them.
-    resume, on_bad_row, max_bad_rows, client, progress
+    client, progress
         As in `dkfeat.featurize`.
-    storage_options, target_options : mapping or None
-        Options of fsspec: the first for a source and a model given by URL, the second for a target given by URL.
+    storage_options : mapping or None
+        Options of fsspec for a source and a model given by URL.
 
     Returns
     -------
@@ -123,9 +139,9 @@ def predict(
     """
     if not isinstance(model, LinearModel):
         model = load_model(fspath(model), storage_options=storage_options)
-    rows = with_bad_rows(prediction_source(model, source, storage_options), on_bad_row, max_bad_rows)
-    limit = BadRowLimit(rows)
-    storage, files = open_target(target, rows, target_options)
+    rows = prediction_source(model, source, storage_options)
+    limit, to = BadRowLimit(rows), as_target(target)
+    storage, files = open_target(to, rows)
     spec = prediction_spec(model, rows, scores=scores)
     resolved = Resolved(source=rows, files=files, map=model.map, spec=spec)
     with LazyRunner(client) as runners:
@@ -138,7 +154,8 @@ def predict(
             Progress(progress),
             schema=prediction_schema(model, rows, scores=scores),
             sidecars={**model_file(model), **sidecar_files(model.map)},
-            resume=resume,
+            resume=to.resume,
+            keep_changed=to.on_changed_source == "keep",
             job=PredictJob,
             stage="predict",
         )

@@ -14,6 +14,7 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.open import Target, target_parameters
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve.resolve import DROPPED
 from dkfeat.engine.runners.open import LazyRunner
@@ -46,16 +47,15 @@ class _DropJob(ShardsJob):
         return replace(piece, block=piece.block.take(self.keep(split)[piece.start : piece.stop]))
 
 
+@target_parameters
 def drop_duplicates(
     shards: ShardDataset | str | PathLike[str],
     duplicates: Duplicates | NDArray[np.bool_] | str | PathLike[str],
-    target: str | PathLike[str],
+    target: str | PathLike[str] | Target,
     *,
-    resume: bool = True,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
     r"""Copy a data set without its duplicates: of each group of them only the first row is left.
 
@@ -70,12 +70,12 @@ def drop_duplicates(
     duplicates : Duplicates, ndarray of shape (n_rows,), str or path
         Result of `dkfeat.neighbors.duplicates` on these shards, or its folder; or a boolean mask of the rows to keep,
         such as ``kept`` of the result on shards of the same rows that were made by another map.
-    target : str or path
+    target : str, path or Target
         Folder or URL of the new data set.
-    resume, client, progress
+    client, progress
         As in `dkfeat.featurize`.
-    storage_options, target_options : mapping or None
-        Options of fsspec: the first for `shards` given by URL, the second for a target given by URL.
+    storage_options : mapping or None
+        Options of fsspec for `shards` given by URL.
 
     Returns
     -------
@@ -134,8 +134,6 @@ def drop_duplicates(
             Progress(progress),
             schema=data.manifest.schema,
             stage="drop duplicates",
-            resume=resume,
-            target_options=target_options,
         )
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_shards
 from dkfeat.engine.featurize import featurize
+from dkfeat.engine.open import Target, as_path, with_bad_rows
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.arguments import as_path
 from dkfeat.engine.resolve.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
@@ -191,15 +191,11 @@ def search(
             query_source = source_like(data, queries, storage_options)
             folder = stack.enter_context(_folder_for_queries(target))
             featurize(
-                query_source,
-                folder,
+                with_bad_rows(query_source, on_bad_row, max_bad_rows),
+                Target(folder, storage_options=target_options, resume=resume),
                 fitted,
-                resume=resume,
-                on_bad_row=on_bad_row,
-                max_bad_rows=max_bad_rows,
                 client=client,
                 progress=progress,
-                target_options=target_options,
             )
             queries = open_shards(folder, storage_options=target_options)
         queries = data if queries is None else checked_queries(data, fitted, queries)

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.open import Target, as_path, open_location
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.resolve.arguments import as_path, open_location
 from dkfeat.engine.resolve.resolve import binding_spec
 from dkfeat.engine.runners.driver import LazyDriverRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
@@ -94,14 +94,12 @@ def write_neighbors(
     )
     manifest = write_table(
         queries,
-        target,
+        Target(as_path(target, "target"), storage_options=target_options, resume=resume),
         spec,
         job,
         LazyDriverRunner(client),
         Progress(False),  # `reporter` counts the tasks of each batch
         stage="search",
-        resume=resume,
-        target_options=target_options,
     )
     if not reporter.logs():
         reporter.note(f"{as_path(target, 'target')} is complete already; nothing to do")

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.dataset.dataset import open_shards
-from dkfeat.engine.resolve.arguments import as_path
+from dkfeat.engine.open import as_path
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.html import card, render

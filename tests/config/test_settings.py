@@ -277,9 +277,10 @@ EXECUTION = {item.name for item in dataclasses.fields(ExecutionConfig)}
 def test_run_options__are_the_same_everywhere():
     options = _defaults_of_fields(RunConfig)
     call = _defaults_of_call(dkfeat.featurize)
-    own = set(options) - EXECUTION - {"break_lock"}  # a function of its own
+    own = set(options) - EXECUTION - {"break_lock", "resume"}  # the first is a function of its own
     assert "client" in call
     assert _only(own, options) == _only(own, call)
+    assert options["resume"] == dkfeat.Target("b").resume
     assert set(options) <= set(_defaults_of_command("featurize", "a.svm", "--out", "b"))
 
 
@@ -301,10 +302,10 @@ def test_options_of_a_model__are_the_same_everywhere(name, config):
     call = _defaults_of_call(getattr(dkfeat, name))
     of_call = {"client", "blocksize", "target"} | EXECUTION  # a running cluster; part of a source; `out` elsewhere
     run = _only(set(call) & (set(_defaults_of_fields(RunConfig)) - EXECUTION), _defaults_of_fields(RunConfig))
-    run.pop("break_lock", None)
     fields = _defaults_of_fields(config) | run
-    assert set(fields) - {"shards", "out", "overwrite"} == set(call) - of_call - {"break_lock"}
-    asked = {"model", "source", "on_bad_row", "max_bad_rows", "break_lock"}  # bad rows: the source says it
+    of_others = {"target_options", "on_bad_row", "max_bad_rows"}  # of the target and of the source
+    assert set(fields) - {"shards", "out", "overwrite"} - of_others == set(call) - of_call
+    asked = {"model", "source"}
     assert _only(set(call) - of_call - asked, fields) == _only(set(call) - of_call - asked, call)
     command = set(_defaults_of_command(name, "model", "a.svm"))
     assert (set(fields) - {"shards"}) | EXECUTION <= command

@@ -14,7 +14,9 @@ from typing import Any
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
+from dkfeat.engine.open import with_bad_rows
 from dkfeat.engine.resolve.resolve import Existing, make_draft, resolve
+from dkfeat.sources.formats import as_source
 
 BLOCK = 4_000
 """Bytes of a split; the tiny source has about twenty splits."""
@@ -25,9 +27,14 @@ def gcws(n_components: int = 24, **params: Any) -> Any:
 
 
 def featurized(source: Any, target: Path, **options: Any) -> Any:
-    """Featurize; options may include settings of `ExecutionConfig`."""
+    """Featurize; options may include settings of `ExecutionConfig`, fields of `Target` and options for bad rows."""
     options = {"progress": False, **ExecutionConfig.gather(options)}
-    return dkfeat.featurize(source, target, options.pop("map", gcws()), **options)
+    bad_rows = {name: options.pop(name) for name in ("on_bad_row", "max_bad_rows") if name in options}
+    if bad_rows:
+        source = with_bad_rows(as_source(source), **bad_rows)
+    policy = {name: options.pop(name) for name in ("resume", "on_changed_source") if name in options}
+    to = dkfeat.Target(target, storage_options=options.pop("target_options", None), **policy)
+    return dkfeat.featurize(source, to, options.pop("map", gcws()), **options)
 
 
 def resolved(

@@ -221,9 +221,8 @@ def test_predict__predictions_are_no_features(trained, golden, tmp_path):
 def test_predict__bad_rows_are_set_aside(trained, tmp_path):
     folder, _, _, _ = trained
     (tmp_path / "rows.svm").write_text("3 1:1\n4 1:x\n5 2:1\n")
-    manifest = predicted(
-        folder / "model", tmp_path / "rows.svm", tmp_path / "out", on_bad_row="quarantine", max_bad_rows=1.0
-    )
+    source = dkfeat.LibsvmSource(tmp_path / "rows.svm", on_bad_row="quarantine", max_bad_rows=1.0)
+    manifest = predicted(folder / "model", source, tmp_path / "out")
     assert (manifest.rows, manifest.n_bad_rows) == (2, 1)
 
 

@@ -90,13 +90,12 @@ def test_file_row__counts_the_rows_of_each_file_in_groups_of_files_and_pieces(tm
         (tmp_path / "rows" / f"{name}.svm").write_text("".join(some))
     with gzip.open(tmp_path / "rows" / "d.svm.gz", "wt") as file:
         file.write("".join(lines[9:]))
-    source = dkfeat.LibsvmSource(str(tmp_path / "rows" / "*"), n_features=3, zero_based=True, blocksize=1024)
+    allowed = {"on_bad_row": "quarantine", "max_bad_rows": 1}
+    source = dkfeat.LibsvmSource(str(tmp_path / "rows" / "*"), n_features=3, zero_based=True, blocksize=1024, **allowed)
     manifest = dkfeat.featurize(
         source,
         tmp_path / "shards",
         dkfeat.DartFeatures(64, random_state=0),
-        on_bad_row="quarantine",
-        max_bad_rows=1,
         progress=False,
     )
     assert any(entry.rows_by_file for entry in manifest.shards)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.shared import break_lock_first, output_options, run_arguments, run_options
+from dkfeat.cli.options.shared import break_lock_first, output_options, run_arguments, run_options, target_of
 from dkfeat.cli.options.storage import options_at, storage_option, target_option
 from dkfeat.cli.output import note, summary_of
 
@@ -49,8 +49,7 @@ def drop_duplicates(
 
     data = open_shards(shards, storage_options=options_at(shards, storage_options))
     break_lock_first(out, options)
-    to = options["target_options"]
-    manifest = run(data, duplicates, out, target_options=to, **run_arguments(ctx, options))
+    manifest = run(data, duplicates, target_of(out, options), **run_arguments(ctx, options))
     dropped = data.n_rows - manifest.rows
     summary_of(manifest, "target", out, dropped=dropped)
     note(f"{dropped:,} of the {data.n_rows:,} rows of {shards} are left out")

@@ -21,6 +21,8 @@ from dkfeat.cli.options.shared import (
     run_arguments,
     run_options,
     source_options,
+    target_of,
+    with_bad_row_options,
 )
 from dkfeat.cli.options.storage import target_option
 from dkfeat.cli.output import echo, print_result, summary_of
@@ -89,13 +91,11 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     rows = make_source(source, options)
     break_lock_first(out, options)
     manifest = run(
-        rows,
-        out,
+        with_bad_row_options(rows, options),
+        target_of(out, options),
         feature_map,
         like=like,
         layout=options["layout"],
-        on_changed_source=options["on_changed_source"],
-        target_options=options["target_options"],
         **run_arguments(ctx, options),
     )
     summary_of(manifest, "target", out, empty_rows=manifest.n_empty_rows)
@@ -131,12 +131,11 @@ def plan(
 
     feature_map = _feature_map(ctx, out, like, options)
     given = make_source(source, options)
-    given = given.replaced(on_bad_row=options["on_bad_row"]) if given.can_quarantine else given
+    given = with_bad_row_options(given, options)
     with suggesting_quarantine(given):
         cut = given if like is not None else with_configured_blocksize(given)  # the same as for a new target
         found = scan(cut, progress=progress_of(ctx)) if with_scan else None
-    to = options["target_options"]
-    made = make_plan(given, out, feature_map, like=like, layout=options["layout"], scan=found, target_options=to)
+    made = make_plan(given, target_of(out, options), feature_map, like=like, layout=options["layout"], scan=found)
     record = {
         "target": made.target,
         "files": len(made.files),

@@ -80,7 +80,7 @@ def neighbors(
         query_source=list(options["query_source"]) or None,
         target=out,
         storage_options=options["storage_options"],
-        target_options=options["target_options"],
+        **{name: options[name] for name in ("target_options", "resume", "on_bad_row", "max_bad_rows")},
         **run_arguments(ctx, options),
     )
     _summary(found, out, is_exact=options["rerank"] is not None)

@@ -23,6 +23,8 @@ from dkfeat.cli.options.shared import (
     run_arguments,
     run_options,
     source_options,
+    target_of,
+    with_bad_row_options,
 )
 from dkfeat.cli.options.storage import target_option
 from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print_result, summary_of, table
@@ -132,8 +134,8 @@ def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, opti
     from dkfeat.learn.predict import predict as run
 
     break_lock_first(out, options)
-    to = options["target_options"]
-    manifest = run(model, rows, out, scores=options["scores"], target_options=to, **run_arguments(ctx, options))
+    rows, to = with_bad_row_options(rows, options), target_of(out, options)
+    manifest = run(model, rows, to, scores=options["scores"], **run_arguments(ctx, options))
     summary_of(manifest, "predictions", out)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from dkfeat.config.train import SOLVERS, split_solver_options
 
 if TYPE_CHECKING:
     from dkfeat.cli.json_lines import LogLines
+    from dkfeat.engine.open import Target
     from dkfeat.sources.base import Source
 
 
@@ -191,9 +192,22 @@ def run_options(command: Command) -> Command:
 def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """Make the keyword arguments of a run from those of the options above that the command has."""
     given = ExecutionConfig.gather(options)
-    names = ("client", "resume", "on_bad_row", "max_bad_rows")
-    progress = progress_of(ctx, wanted=options["progress"])
-    return {name: given[name] for name in names if name in given} | {"progress": progress}
+    return {"client": given["client"], "progress": progress_of(ctx, wanted=options["progress"])}
+
+
+def target_of(out: str, options: Mapping[str, Any]) -> Target:
+    """Make the target of a run from ``--out`` and the options above that the command has."""
+    from dkfeat.engine.open import Target
+
+    names = {"target_options": "storage_options", "resume": "resume", "on_changed_source": "on_changed_source"}
+    return Target(out, **{field: options[name] for name, field in names.items() if name in options})
+
+
+def with_bad_row_options(source: Any, options: Mapping[str, Any]) -> Any:
+    """Return the source with the options for bad rows that the command has; shards have no bad rows."""
+    from dkfeat.engine.open import with_bad_rows
+
+    return with_bad_rows(source, options["on_bad_row"], options.get("max_bad_rows"))
 
 
 def progress_of(ctx: click.Context, line: Callable[[LogLines], Any] | None = None, *, wanted: bool = True) -> Any:

@@ -15,7 +15,7 @@ from dkfeat.blocks import RESERVED, PackedCodes
 from dkfeat.engine.dataset.labels import count_labels
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
-from dkfeat.engine.resolve.arguments import as_path
+from dkfeat.engine.open import as_path
 from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.base import clone
 
 from dkfeat.canonical import fingerprint
-from dkfeat.engine.resolve.arguments import as_path, open_location
+from dkfeat.engine.open import as_path, open_location
 from dkfeat.engine.resolve.defaults import with_configured_blocksize
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.errors import ConfigError, ParquetError, ParseError
+from dkfeat.errors import ParquetError, ParseError
 from dkfeat.filesystems.urls import printable
-from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from dkfeat.blocks import BadRow, SourceFile
@@ -138,21 +137,3 @@ def _is_quarantinable(error: ParseError | ParquetError) -> bool:
         return error.row is not None
     # an overlong line cannot be quarantined, because its end is not searched for
     return error.line is not None and "max_line_bytes" not in error.reason
-
-
-def with_bad_rows(source: Source, on_bad_row: str | None, max_bad_rows: float | str | None) -> Source:
-    """Return the source with other settings for bad rows; None leaves one unchanged.
-
-    Raises
-    ------
-    ConfigError
-        For an invalid value, or if the source sets no rows aside.
-    """
-    check_choice(on_bad_row, "on_bad_row", (None, "raise", "quarantine"))
-    given = {"on_bad_row": on_bad_row, "max_bad_rows": max_bad_rows}
-    given = {name: value for name, value in given.items() if value is not None}
-    if source.can_quarantine:
-        return source.replaced(**given) if given else source
-    if on_bad_row == "quarantine":
-        raise ConfigError(f"on_bad_row='quarantine' is not supported for sources of kind {source.kind!r}; leave it out")
-    return source

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dkfeat.engine.resolve.arguments import as_path
+from dkfeat.engine.open import as_path
 from dkfeat.errors import CommitError, ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import local_path, printable
 from dkfeat.neighbors.deduplication.result import RECORD, read_record, record_of

@@ -344,8 +344,10 @@ def test_featurize__bad_rows_that_are_set_aside_are_no_landmarks(tiny_rows, tmp_
         lines[place] = "+1 5:x"
     (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
     good = np.arange(400) % 10 != 0
-    source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), blocksize=BLOCK, on_bad_row="quarantine", n_features=300)
-    dkfeat.featurize(source, tmp_path / "out", nystroem(), progress=False, on_bad_row="quarantine", max_bad_rows=0.2)
+    source = dkfeat.LibsvmSource(
+        str(tmp_path / "rows.svm"), blocksize=BLOCK, on_bad_row="quarantine", max_bad_rows=0.2, n_features=300
+    )
+    dkfeat.featurize(source, tmp_path / "out", nystroem(), progress=False)
     data = dkfeat.open_shards(tmp_path / "out")
     assert data.n_rows == 360
     assert data.map.fingerprint() == nystroem().fit(X[good]).fingerprint()

@@ -87,9 +87,9 @@ def test_inputs__on_the_store__are_compared_byte_by_byte(tiny_folder, bucket, op
     source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=40_000, storage_options=options)
     featurized(source, bucket.url(), target_options=options)
     again = dkfeat.LibsvmSource(bucket.url("in/*.svm"), storage_options=options)
-    assert verify_inputs(bucket.url(), again, target_options=options).problems == ()
+    assert verify_inputs(dkfeat.Target(bucket.url(), storage_options=options), again).problems == ()
     bucket.put("in/a.svm", (tiny_folder / "a.svm").read_bytes().replace(b"1", b"2"))
-    assert len(verify_inputs(bucket.url(), again, target_options=options).problems) >= 1
+    assert len(verify_inputs(dkfeat.Target(bucket.url(), storage_options=options), again).problems) >= 1
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def made(tiny_folder, tmp_path_factory):
 def test_predict__in_a_bucket_gives_the_same_bytes(made, bucket, options):
     folder, model = made
     given = {"client": ExecutionConfig(scheduler="threads", n_workers=2), "progress": False}
-    dkfeat.predict(model, folder / "shards", bucket.url(), target_options=options, **given)
+    dkfeat.predict(model, folder / "shards", dkfeat.Target(bucket.url(), storage_options=options), **given)
     assert bucket.state() == dataset_state(folder / "predictions")
     bucket.assert_whole(committed=True)
     found = dkfeat.evaluate(model, bucket.url(), storage_options=options, **given)

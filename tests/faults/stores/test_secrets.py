@@ -74,7 +74,7 @@ def _scheduler_knows(dask_scheduler) -> list[str]:
 def test_reprs_and_plans__do_not_show_them(source, bucket, secret_options):
     storage = open_storage(bucket.url(), secret_options)
     job = Job(source=source, storage=storage, spec={}, spec_fp="", run_id="")
-    made = plan(source, bucket.url(), gcws(), target_options=secret_options)
+    made = plan(source, dkfeat.Target(bucket.url(), storage_options=secret_options), gcws())
     X, y = dkfeat.read_libsvm(
         bucket.url("in/*.svm"),
         n_features=300,

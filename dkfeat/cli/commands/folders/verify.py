@@ -107,11 +107,12 @@ def _verify_inputs(
     where: dict[str, Any],
     record: dict[str, Any],
 ) -> None:
+    from dkfeat.engine.open import Target
     from dkfeat.engine.verify_inputs import verify_inputs
     from dkfeat.errors import SpecConflictError
 
     at_target = options_at(target, options)
-    report = verify_inputs(target, source, storage_options=options, target_options=at_target, **where)
+    report = verify_inputs(Target(target, storage_options=at_target), source, storage_options=options, **where)
     record["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
     record["inputs"] |= {"touched": report.touched, "new": report.new}
     _list("problem", report.problems)

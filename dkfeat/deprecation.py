@@ -1,0 +1,87 @@
+"""Parameters that were renamed or moved, and that a public function accepts with a warning for one version."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def moved_parameters(
+    move: Callable[[dict[str, Any], dict[str, Any]], object], new_ways: Mapping[str, str]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function accept keywords that it had before, with a `DeprecationWarning` for each.
+
+    The function's signature, as `inspect.signature` returns it, has only the present parameters.
+
+    Parameters
+    ----------
+    move : callable
+        ``move(arguments, old)`` changes the arguments of a call, by their present names, as the old keywords say. It is
+        only called for calls with old keywords.
+    new_ways : mapping of str to str
+        Old keywords, each with the text that the warning recommends instead.
+
+    Examples
+    --------
+    >>> @moved_parameters(lambda arguments, old: arguments.update(y=-old["z"]), {"z": "y=-z"})
+    ... def f(x, y=0):
+    ...     return x + y
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     f(3, z=1)
+    2
+    >>> print(caught[0].message)
+    f: z is deprecated and will be removed in the next minor version; use y=-z
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = signature(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            old: dict[str, Any] = {name: kwargs.pop(name) for name in new_ways if name in kwargs}
+            if not old:
+                return function(*args, **kwargs)
+            for name in old:
+                warnings.warn(
+                    f"{function.__name__}: {name} is deprecated and will be removed in the next minor version; "
+                    f"use {new_ways[name]}",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+            arguments: Any = parameters.bind_partial(*args, **kwargs).arguments
+            move(arguments, old)
+            return function(**arguments)  # type: ignore[call-arg]  # the same parameters by name
+
+        return call
+
+    return decorate
+
+
+def renamed_parameters(**new_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function accept former names of its parameters, each with a `DeprecationWarning`.
+
+    Examples
+    --------
+    >>> @renamed_parameters(k="n_components")
+    ... def f(n_components=1):
+    ...     return n_components
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     f(k=2)
+    2
+    """
+
+    def move(arguments: dict[str, Any], old: dict[str, Any]) -> None:
+        for name, value in old.items():
+            if new_names[name] in arguments:
+                raise TypeError(f"{new_names[name]} and its former name {name} are both given")
+            arguments[new_names[name]] = value
+
+    return moved_parameters(move, {old: f"{new}=..." for old, new in new_names.items()})
