@@ -56,15 +56,16 @@ class FourierFeatures(ProjectedMap):
     n_components : int, default=1024
         Number of features (k in the paper), from 1 to 2^24; the width of the output.
     gamma : float, default=1.0
-        Above 0, at most 1e12. For "rbf_cosine" it multiplies 1 - rho and has no unit; on unit rows it is twice
-        scikit-learn's rbf gamma. For "rbf" it multiplies the squared distance, in 1 / (input unit)^2, as
-        scikit-learn's does.
+        Steepness of the Gaussian kernel, above 0 and at most 1e12. For "rbf_cosine" it multiplies 1 - rho and has no
+        unit; on unit rows it is twice scikit-learn's rbf gamma. For "rbf" it multiplies the squared distance, in
+        1 / (input unit)^2, as scikit-learn's does.
     kernel : {"rbf_cosine", "rbf"}, default="rbf_cosine"
-        :math:`e^{-\gamma (1 - \rho)}` with the cosine :math:`\rho` of two rows, which are divided by their l2
-        norm first; or :math:`e^{-\gamma \lVert x - y \rVert^2}`.
+        Gaussian kernel of two rows' directions, or of their distance. "rbf_cosine" is
+        :math:`e^{-\gamma (1 - \rho)}` with the cosine :math:`\rho` of the rows, which are divided by their l2 norm
+        first; "rbf" is :math:`e^{-\gamma \lVert x - y \rVert^2}`.
     normalize : bool, default=True
-        True scales rows of the output to l2 norm 1 (NRFF). False gives cosines times :math:`\sqrt{2 / k}`, an unbiased
-        estimate (RFF).
+        Scale rows of features to l2 norm 1, which makes them NRFF. False gives cosines times :math:`\sqrt{2 / k}`, an
+        unbiased estimate (RFF).
     projection : str, default="dense"
         Distribution of the random directions: "dense", all independent; "circulant", "alternating_circulant",
         "fastfood" or "orthogonal" (SORF), structured and fast. Structured projections convert sparse rows to dense

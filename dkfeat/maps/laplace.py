@@ -61,11 +61,12 @@ class LaplaceFeatures(ProjectedMap):
     n_components : int, default=1024
         Number of features (D in the paper), from 1 to 2^24; the width of the output.
     kernel : {"exponential", "reciprocal"}, default="exponential"
-        :math:`e^{-\beta \sum_j \sqrt{x_j + y_j}}` or :math:`\prod_j \frac{\lambda}{x_j + y_j + \lambda}`.
+        Kernel of two rows of non-negative values: :math:`e^{-\beta \sum_j \sqrt{x_j + y_j}}` or :math:`\prod_j
+        \frac{\lambda}{x_j + y_j + \lambda}`.
     beta : float, default=1.0
-        For "exponential": above 0, in 1 / √(unit of the values).
+        Steepness of the kernel "exponential", above 0, in 1 / √(unit of the values).
     rate : float, default=1.0
-        For "reciprocal": :math:`\lambda`, above 0, in the unit of the values.
+        Rate :math:`\lambda` of the kernel "reciprocal", above 0, in the unit of the values.
     projection : {"dense", "circulant", "alternating_circulant"}, default="dense"
         Distribution of the weights: "dense", all independent; or in independent square blocks, each a circulant matrix
         ("circulant") or a mixture of several ("alternating_circulant"). Both circulant projections convert sparse rows

@@ -42,49 +42,49 @@ class MaclaurinFeatures(FeatureMap):
     n_components : int, default=1024
         Number of random features (D in the paper), from 1 to 2^24. The width of the output, unless `h01` adds columns.
     kernel : str, default="polynomial"
-        With t the inner product of two scaled rows: "polynomial", :math:`(t + c)^r`, homogeneous for ``coef0=0``;
-        "vovk_real", :math:`1 + t + \dots + t^{r - 1}`; "vovk_infinite", :math:`(1 - t)^{-\alpha}`; "exponential",
-        :math:`e^{\gamma t}`; "maclaurin", :math:`\sum_n a_n t^n` with `coefficients`.
+        Function of the inner product t of two scaled rows. "polynomial", :math:`(t + c)^r`, homogeneous for
+        ``coef0=0``; "vovk_real", :math:`1 + t + \dots + t^{r - 1}`; "vovk_infinite", :math:`(1 - t)^{-\alpha}`;
+        "exponential", :math:`e^{\gamma t}`; "maclaurin", :math:`\sum_n a_n t^n` with `coefficients`.
     degree : int, default=3
-        r, from 1 to 10,000, of "polynomial" and "vovk_real".
+        Degree r of the kernels "polynomial" and "vovk_real", from 1 to 10,000.
     coef0 : float, default=1.0
-        c, from 0 to 1e12, of "polynomial".
+        Constant term c of the kernel "polynomial", from 0 to 1e12.
     gamma : float, default=1.0
-        Above 0, at most 1e12, of "exponential", in 1 / (unit of scaled rows)^2.
+        Rate of the kernel "exponential", above 0 and at most 1e12, in 1 / (unit of scaled rows)^2.
     alpha : float, default=1.0
-        Above 0, at most 1,000, of "vovk_infinite".
+        Exponent of the kernel "vovk_infinite", above 0 and at most 1,000.
     coefficients : sequence of float, callable or None, default=None
-        :math:`a_0, a_1, \dots` of "maclaurin", each at least 0; or a function that returns :math:`a_n` for n. A
-        function is called in fit, for as many degrees as `tolerance` requires, and the spec stores the values.
+        Coefficients of the kernel "maclaurin" from degree 0, each at least 0. Or a function that returns :math:`a_n`
+        for n, which is called in fit, for as many degrees as `tolerance` requires; the spec stores the values.
     measure : {"kernel", "proper"}, default="kernel"
-        Probability of degree n. "kernel": :math:`P_n \propto a_n R^{2n}`, which draws only degrees with a term and
-        suits rows about as long as R. "proper": :math:`(p - 1) p^{-(n + 1)}`, which does not depend on the kernel and
-        may have a lower variance for rows shorter than half of R. With few components of a high degree, models may be
-        more accurate with "proper", even if the variance is higher. See Notes.
+        Measure that degrees are drawn from. "kernel": :math:`P_n \propto a_n R^{2n}`, which draws only degrees with a
+        term and suits rows about as long as R. "proper": :math:`(p - 1) p^{-(n + 1)}`, which does not depend on the
+        kernel and may have a lower variance for rows shorter than half of R. With few components of a high degree,
+        models may be more accurate with "proper", even if the variance is higher. See Notes.
     p : float, default=2.0
-        Base of "proper", above 1, at most 1e6. The paper uses 2.
+        Base of the measure "proper", above 1 and at most 1e6. The paper uses 2.
     normalize : {"l1", "l2"} or None, default=None
         Norm by which each row is divided first.
     scale : float, default=1.0
-        Factor s of rows, above 0, at most 1e12: the kernel has :math:`t = s^2 \langle x, y \rangle`, or with `inner`
-        :math:`t = s^2 K(x, y)`.
+        Factor s of rows, above 0 and at most 1e12. The kernel has :math:`t = s^2 \langle x, y \rangle`, or with
+        `inner` :math:`t = s^2 K(x, y)`.
     radius : float or None, default=None
-        R, the largest l2 norm of a scaled row, above 0, at most 1e12. A longer row is an error that names the row.
+        Largest l2 norm R of a scaled row, above 0 and at most 1e12. A longer row is an error that names the row.
         None means `scale` if rows are normalised or with `inner`; else 1, and longer rows are errors only if the
         series is infinite.
     tolerance : float, default=1e-6
-        If the series is infinite, the largest share of :math:`f(R^2)` that omitted degrees may have (§4.2); from 1e-15
-        to 0.5.
+        Largest share of an infinite series that omitted degrees may have, from 1e-15 to 0.5. It is a share of
+        :math:`f(R^2)` (§4.2).
     h01 : bool, default=False
-        True makes degrees 0 and 1 exact (H0/1 in the paper, §6.1): a column of :math:`\sqrt{a_0}`, then n_features
-        columns of :math:`\sqrt{a_1} x`, then random features for higher degrees. For at most 2^24 columns; columns of a
-        zero coefficient are omitted.
+        Make the constant and the linear term exact (H0/1 in the paper, §6.1). Features are then a column of
+        :math:`\sqrt{a_0}`, n_features columns of :math:`\sqrt{a_1} x`, and random features for higher degrees. For at
+        most 2^24 columns; columns of a zero coefficient are omitted.
     inner : FourierFeatures, LaplaceFeatures, GCWSFeatures, DartFeatures, mapping or None, default=None
-        Map with a kernel K, for the kernel f(s^2 K(x, y)) (§5). Its features must be unbiased: FourierFeatures with
-        ``normalize=False`` and any projection except "orthogonal". For GCWSFeatures and DartFeatures a factor is a
-        random sign of the full sample, and the bits of codes are not used. n_components and random_state of the map
-        are not used either. In a spec, the map is a mapping ``{"map": name, "params": {...}}``, which is also accepted
-        here.
+        Map whose kernel K replaces the inner product, for the kernel f(s^2 K(x, y)) (§5). Its features must be
+        unbiased: FourierFeatures with ``normalize=False`` and any projection except "orthogonal". For GCWSFeatures and
+        DartFeatures a factor is a random sign of the full sample, and the bits of codes are not used. n_components and
+        random_state of the map are not used either. In a spec, the map is a mapping ``{"map": name, "params": {...}}``,
+        which is also accepted here.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
         Root of all random numbers: the same value gives the same features on any number of workers. None draws 64 bits
         in fit and keeps them in `seed_`.

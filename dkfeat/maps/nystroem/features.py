@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -108,13 +108,14 @@ class NystroemFeatures(FeatureMap):
         Number of landmarks (k in the paper), from 1 to 16,384; all rows if there are fewer. The output has one column
         for each eigenvalue that `rank_tolerance` keeps, at most n_components.
     kernel : str, default="gmm"
-        Name of a function of `dkfeat.kernels`: "gmm", "egmm", "resemblance", "rbf", "rbf_cosine",
+        Kernel, a function of `dkfeat.kernels`. One of "gmm", "egmm", "resemblance", "rbf", "rbf_cosine",
         "exponential_semigroup", "reciprocal_semigroup", "polynomial", "vovk_real", "vovk_infinite",
         "exponential_dot_product" or "maclaurin".
     kernel_params : mapping or None, default=None
         Parameters of the kernel by name, such as ``{"gamma": 0.5}``; missing ones have the kernel's defaults.
     rank_tolerance : float, default=1e-10
-        From 1e-15 to 1: eigenvalues of the landmarks' kernel matrix below this share of the largest one are dropped.
+        Share of the largest eigenvalue of the landmarks' kernel matrix below which eigenvalues are dropped, from 1e-15
+        to 1.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
         Seed for drawing landmarks: the same value and rows give the same landmarks, on any number of workers. None
         draws 64 bits in fit and keeps them in `seed_`.
@@ -202,7 +203,20 @@ class NystroemFeatures(FeatureMap):
         self,
         n_components: int = 256,
         *,
-        kernel: str = "gmm",
+        kernel: Literal[
+            "gmm",
+            "egmm",
+            "resemblance",
+            "rbf",
+            "rbf_cosine",
+            "exponential_semigroup",
+            "reciprocal_semigroup",
+            "polynomial",
+            "vovk_real",
+            "vovk_infinite",
+            "exponential_dot_product",
+            "maclaurin",
+        ] = "gmm",
         kernel_params: Mapping[str, Any] | None = None,
         rank_tolerance: float = 1e-10,
         random_state: Any = None,
