@@ -112,4 +112,4 @@ def test_train_page__commands_run(tmp_path, monkeypatch):
     assert Path("report", "evaluation.html").exists()
     assert Path("state", "checkpoint").exists()
     made = {path.name for path in Path("comparison").iterdir()}
-    assert made == {"results.jsonl", "comparison.txt", "comparison.json", "comparison.csv", "accuracy.png"}
+    assert made == {"comparison.txt", "comparison.json", "comparison.csv", "accuracy.png"}

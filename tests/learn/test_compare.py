@@ -16,24 +16,21 @@ from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file, load_digits
 
 import dkfeat.learn.compare.compare as module
-from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
+from dkfeat import GCWSFeatures, ParquetSource, featurize
 from dkfeat.cli import cli
 from dkfeat.cli.options.shared import make_solver
 from dkfeat.config.train import SGD, Liblinear
-from dkfeat.engine.progress import NotebookLine
-from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError, TargetBusyError
+from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.compare.compare import DEFAULT_MAPS, compare
 from dkfeat.learn.compare.models import KERNELS, MAPS, FitSettings, held_out_parts
-from dkfeat.learn.compare.race import race
-from dkfeat.learn.compare.result import Comparison
-from dkfeat.learn.compare.store import Result, ResultStore
+from dkfeat.learn.compare.result import Comparison, Result
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
 from dkfeat.plot.style import draw
 
 FEW = {
     "maps": ["gcws", "nrff"],
-    "k": [16, 64],
+    "n_components": [16, 64],
     "gamma": [1.0, 10.0],
     "progress": False,
     "solver": Liblinear(C=[0.1, 10.0]),
@@ -83,7 +80,7 @@ def test_compare__accuracy_is_that_of_scikit_learn_on_the_features(paths):
 
     train, test = paths
     (result,) = compare(
-        train, test=test, maps=["gcws"], k=[32], solver=Liblinear(C=1.0), linear=False, exact=False, progress=False
+        train, test=test, maps=["gcws"], n_components=32, solver=Liblinear(C=1.0), baselines=[], progress=False
     ).results
     X, y = load_svmlight_file(train, n_features=64)
     X_test, y_test = load_svmlight_file(test, n_features=64)
@@ -129,7 +126,7 @@ def test_compare__times_maps_when_they_are_warm(paths, monkeypatch):
         return original(self, X)
 
     monkeypatch.setattr(GCWSFeatures, "transform", transform)
-    options = {"maps": ["gcws"], "k": [16], "linear": False, "exact": False, "progress": False}
+    options = {"maps": ["gcws"], "n_components": [16], "baselines": [], "progress": False}
     options["solver"] = Liblinear(C=1.0)
     (result,) = compare(paths[0], test=paths[1], **options).results
     assert calls[0] == 500
@@ -137,106 +134,21 @@ def test_compare__times_maps_when_they_are_warm(paths, monkeypatch):
     assert 0 < result.row_microseconds * 300 < 100e6
 
 
-def test_compare__goes_on_where_it_was_and_refuses_another_folder(paths, tmp_path, monkeypatch):
-    train, test = paths
-    first = compare(train, test=test, out=tmp_path, exact=False, **FEW)
-    lines = (tmp_path / "results.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "results.jsonl").write_text("".join(lines[:4]) + lines[4][:20])  # killed while it wrote
-    made = []
-    original = module.fit_mapped
-    monkeypatch.setattr(module, "fit_mapped", lambda *given: made.append(given[1:3]) or original(*given))
-    second = compare(train, test=test, out=tmp_path, exact=False, **FEW)
-    assert made == [("nrff", 16), ("nrff", 64)]
-    assert [(each.name, each.k, each.accuracy) for each in second.results] == [
-        (each.name, each.k, each.accuracy) for each in first.results
-    ]
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == len(lines)
-    with pytest.raises(SpecConflictError, match="other settings or other files"):
-        compare(train, test=test, out=tmp_path, exact=False, **{**FEW, "solver": Liblinear(C=1.0)})
-    with pytest.raises(SpecConflictError, match="other settings or other files"):
-        compare(test, test=train, out=tmp_path, exact=False, **FEW)
-    with pytest.raises(SpecConflictError, match="other settings or other files"):
-        compare(LibsvmSource(train, dtype="float64"), test=test, out=tmp_path, exact=False, **FEW)
-    (tmp_path / "results.jsonl").write_text(lines[0] + "3\n")
-    with pytest.raises(ShardError, match="line 2: not an intact result"):
-        compare(train, test=test, out=tmp_path, exact=False, **FEW)
-    (tmp_path / "results.jsonl").write_bytes(b"\xff\n")
-    with pytest.raises(ShardError, match="line 1: not an intact result"):
-        compare(train, test=test, out=tmp_path, exact=False, **FEW)
-
-
-def test_compare__searches_stop_at_the_end_of_the_time_and_go_on_with_more(paths, tmp_path):
-    options = {**FEW, "exact": False, "out": tmp_path}
-    grid = {"gamma": [0.01, 0.1, 1.0, 10.0], "solver": Liblinear(C=[0.1, 1.0, 10.0])}
-    short = compare(paths[0], test=paths[1], **{**options, **grid, "maps": ["nrff", "gcws"], "minutes": 1e-9})
-    linear, first = short.results
-    assert (linear.name, linear.C, linear.is_cut_short) == ("linear", 0.1, True)
-    assert (first.name, first.k, first.gamma, first.C, first.is_cut_short) == ("nrff", 16, 1.0, 0.1, True)
-    assert [each.describe() for each in short.left_out] == [
-        "nrff, 64 components: no time left",
-        "gcws, 16 and 64 components: no time left",
-    ]
-    assert short.to_text().count("cut short: ") == 2
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 1  # only the settings
-    whole = compare(paths[0], test=paths[1], **{**options, **grid, "maps": ["nrff", "gcws"]})
-    assert [(each.name, each.k, each.is_cut_short) for each in whole.results] == [
-        ("linear", None, False),
-        *((name, k, False) for name in ("nrff", "gcws") for k in (16, 64)),
-    ]
-    assert whole.results[0].validation_accuracy > linear.validation_accuracy
-
-
-def test_compare__no_map_begins_whose_gamma_takes_all_the_time(paths, monkeypatch):
-    now, original = [0.0], module.choose_gamma
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-
-    def choose_gamma(*given):
-        now[0] = 60.0
-        return original(*given)
-
-    monkeypatch.setattr(module, "choose_gamma", choose_gamma)
-    options = {**FEW, "exact": False, "linear": False, "minutes": 1.0}
-    found = compare(paths[0], test=paths[1], **options)
-    assert [(each.name, each.k) for each in found.results] == [("gcws", 16), ("gcws", 64)]
-    assert [each.describe() for each in found.left_out] == ["nrff, 16 and 64 components: no time left"]
-
-
-def test_compare__with_less_time_still_shows_what_was_found(paths, tmp_path, monkeypatch):
-    train, test = paths
-    options = {**FEW, "out": tmp_path, "gamma": [1.0]}
-    whole = compare(train, test=test, **options)
-    assert len(whole.results) == 7
-    for name in ("fit_linear", "fit_mapped", "fit_exact", "choose_gamma"):
-        monkeypatch.setattr(module, name, lambda *_: pytest.fail("computed again"))
-    assert compare(train, test=test, **{**options, "minutes": 1e-9}) == whole
-
-
 @pytest.mark.data
-def test_compare__satimage(data_folder, tmp_path):
+def test_compare__satimage(data_folder):
     train, test = (str(data_folder / "satimage" / f"{part}.svm.xz") for part in ("train", "test"))
-    options = {"test": test, "maps": ["gcws", "nystroem-rbf"], "k": [64, 256], "out": tmp_path, "progress": False}
+    options = {"test": test, "maps": ["gcws", "nystroem-rbf"], "n_components": [64, 256], "progress": False}
     found = compare(train, **options, minutes=float("inf"))
     assert found.recommended.row_bytes < found.best.row_bytes or found.recommended is found.best
     loss, error = found.difference(found.best, found.recommended)
     assert loss <= error
     assert found.recommended.accuracy > 0.87
-    assert compare(train, **options, minutes=1e-9) == found
-
-
-@pytest.mark.parametrize("damage", ["0.5", "7.5", "NaN", '"0.5"', "1, "])
-def test_compare__refuses_a_damaged_result(tmp_path, damage):
-    with module.ResultStore(tmp_path, {}, False) as store:
-        store.result("gcws", 16, lambda: Result(name="gcws", k=16, accuracy=0.25, C=1.0))
-    path = tmp_path / "results.jsonl"
-    path.write_text(path.read_text().replace('"accuracy": 0.25', f'"accuracy": {damage}'))
-    with pytest.raises(ShardError, match="line 2: not an intact result"), module.ResultStore(tmp_path, {}, False):
-        pass
 
 
 @pytest.mark.parametrize("labels", [(0.5, 1.5), (0.5, 1.5, 2.5)])
 @pytest.mark.parametrize("loss", ["squared_hinge", "log_loss"])
 def test_compare__classes_may_be_fractions(tmp_path, labels, loss):
-    rows, few = tmp_path / "rows.svm", {"maps": "gcws", "k": 16, "solver": Liblinear(loss=loss, C=1.0), "exact": True}
+    rows, few = tmp_path / "rows.svm", {"maps": "gcws", "n_components": 16, "solver": Liblinear(loss=loss, C=1.0)}
     rows.write_text("".join(f"{label} {column}:1\n" for column, label in enumerate(labels, 1)) * 30)
     found = compare(str(rows), progress=False, gamma=1.0, **few)
     assert [each.accuracy for each in found.results] == [1.0] * 3
@@ -244,7 +156,8 @@ def test_compare__classes_may_be_fractions(tmp_path, labels, loss):
 
 def test_compare__a_part_by_seed_is_the_test_where_none_is_given(paths):
     first, again, other = (
-        compare(paths[0], **{**FEW, "maps": ["gcws"], "k": [16]}, exact=False, random_state=seed) for seed in (1, 1, 2)
+        compare(paths[0], **{**FEW, "maps": "gcws", "n_components": 16, "baselines": "linear"}, random_state=seed)
+        for seed in (1, 1, 2)
     )
     assert first.n_train + first.n_test == 500
     assert 90 < first.n_test < 160  # 125 expected, 3.5 standard deviations
@@ -253,32 +166,15 @@ def test_compare__a_part_by_seed_is_the_test_where_none_is_given(paths):
 
 
 def test_compare__one_map_and_size_need_no_list(paths):
-    (result,) = compare(paths[0], linear=False, exact=False, **{**FEW, "maps": "gcws", "k": 16}).results
+    (result,) = compare(paths[0], baselines=[], **{**FEW, "maps": "gcws", "n_components": 16}).results
     assert (result.name, result.k) == ("gcws", 16)
 
 
 def test_compare__leaves_out_landmarks_beyond_the_rows(paths):
-    options = {**FEW, "maps": ["nystroem-gmm"], "k": [16, 4096]}
-    assert [each.k for each in compare(paths[0], exact=False, linear=False, **options).results] == [16]
-    with pytest.raises(ConfigError, match=r"k=4,096 landmarks or more cannot be taken from 3\d\d training rows"):
-        compare(paths[0], exact=False, **{**options, "k": [4096]})
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"maps": ["gmm"]}, "maps='gmm'"),
-        ({"k": []}, "one number of components"),
-        ({"k": [0]}, "k=0"),
-        ({"test_fraction": 1.0}, "test_fraction=1, but it must be below 1"),
-        ({"minutes": 0}, "minutes=0"),
-        ({"k": 2.5}, "k=2.5"),
-        ({"solver": SGD()}, r"solver=SGD.*must be dkfeat\.Liblinear"),
-    ],
-)
-def test_compare__refuses_settings(paths, options, text):
-    with pytest.raises(ConfigError, match=text):
-        compare(paths[0], **{**FEW, **options})
+    options = {**FEW, "maps": ["nystroem-gmm"], "n_components": [16, 4096], "baselines": []}
+    assert [each.k for each in compare(paths[0], **options).results] == [16]
+    with pytest.raises(ConfigError, match=r"n_components=4,096 landmarks or more cannot be taken from 3\d\d training"):
+        compare(paths[0], **{**options, "n_components": 4096})
 
 
 def test_compare__refuses_shards(paths, tmp_path):
@@ -313,7 +209,7 @@ def test_compare__refuses_rows_that_it_would_not_compare_as_asked(tmp_path, opti
 def test_compare__a_rare_class_keeps_a_row_to_train_on(paths, tmp_path):
     text = Path(paths[0]).read_text()
     (tmp_path / "rows.svm").write_text(text + "77 1:3\n")
-    options = {**FEW, "maps": ["gcws"], "k": [16], "linear": False, "exact": False}
+    options = {**FEW, "maps": ["gcws"], "n_components": [16], "baselines": []}
     for seed in range(3):  # 0.9 of the rows are held out
         solver = Liblinear(C=[0.1, 10.0], validation_fraction=0.9)
         compare(tmp_path / "rows.svm", **{**options, "solver": solver}, random_state=seed)
@@ -382,94 +278,6 @@ def test_recommended__pairs_the_held_out_rows():
         assert found.recommended.name == recommended
         # variance of one row: 8 rows, or 88 rows, of 400 differ
         assert found.difference(best, cheap) == (pytest.approx(0.02), pytest.approx(error, abs=1e-4))
-
-
-class Races:
-    """Fits of maps whose held-out accuracies are given, and a clock that fits advance."""
-
-    def __init__(self, monkeypatch, curves, seconds=1.0):
-        self.curves, self.seconds, self.order, self.now = curves, seconds, [], 0.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-
-    def fit(self, name, k):
-        self.order.append((name, k))
-        spent = self.seconds * k / 8
-        self.now += spent
-        row = (name, k, 0.5, k * (4 if name == "dense" else 1), 1.0, self.curves[name][k])
-        (result,) = made(row).results
-        return replace(result, fit_seconds=spent)
-
-    def run(self, ends):
-        compared = lambda results: replace(made(), results=tuple(results))  # noqa: E731
-        return race({name: list(curve) for name, curve in self.curves.items()}, self.fit, compared, ends)
-
-
-CURVES = {
-    "codes": {8: 0.80, 16: 0.85, 32: 0.87, 64: 0.88},
-    "dense": {8: 0.85, 16: 0.88, 32: 0.89, 64: 0.89},
-    "poor": {8: 0.50, 16: 0.52, 32: 0.53, 64: 0.54},
-}
-
-
-def test_race__leaves_out_what_cannot_win(monkeypatch):
-    races = Races(monkeypatch, CURVES)
-    results, left_out = races.run(ends=1e9)
-    assert [(each.name, each.k) for each in left_out] == [("poor", (32, 64))]
-    assert {each.reason for each in left_out} == {"cannot win"}
-    assert races.order[:6] == [(name, k) for name in CURVES for k in (8, 16)]
-    names = [(each.name, each.k) for each in results]
-    assert names == [(name, k) for name in CURVES for k in CURVES[name] if (name, k) in races.order]
-    assert ("codes", 64) in names
-
-
-def test_race__begins_nothing_that_would_end_too_late(monkeypatch):
-    races = Races(monkeypatch, CURVES)
-    _, left_out = races.run(ends=12.5)  # 9 seconds for the first six fits; the next one takes 4
-    assert races.order == [(name, k) for name in CURVES for k in (8, 16)]
-    assert {each.name: each.reason for each in left_out} == {
-        "codes": "no time left",
-        "dense": "no time left",
-        "poor": "no time left",
-    }
-
-
-def test_race__without_time_fits_one_and_without_an_end_all(monkeypatch):
-    races = Races(monkeypatch, CURVES)
-    (result,), left_out = races.run(ends=0.0)
-    assert (result.name, result.k, len(left_out)) == ("codes", 8, 3)
-    races = Races(monkeypatch, CURVES)
-    results, left_out = races.run(ends=float("inf"))
-    assert (len(results), left_out) == (12, [])
-
-
-def test_race__a_dear_map_is_not_grown_where_a_cheap_one_is_as_good(monkeypatch):
-    curves = {"codes": {8: 0.90, 16: 0.95, 32: 0.95}, "dense": {8: 0.90, 16: 0.905, 32: 0.99}}
-    races = Races(monkeypatch, curves)
-    _, left_out = races.run(ends=1e9)
-    assert [(each.name, each.reason) for each in left_out] == [("dense", "cannot win")]
-
-
-def test_progress__of_a_notebook_is_one_line_that_changes(monkeypatch, capsys):
-    lines = []
-
-    class Line(NotebookLine):
-        def __init__(self):
-            self.shown = []
-            lines.append(self)
-
-        def write(self, text):
-            self.shown.append(text)
-
-        def end(self):
-            pass
-
-    monkeypatch.setattr(NotebookLine, "here", Line)
-    store = ResultStore(None, {}, True)
-    for k in (8, 16):
-        store.result("gcws", k, lambda k=k: made(("gcws", k, 0.5, 8, 1.0, 0.5)).results[0])
-    (line,) = (line for line in lines if line.shown)
-    assert [text[:20] for text in line.shown] == ["compare: gcws, 8 com", "compare: gcws, 16 co"]
-    assert capsys.readouterr() == ("", "")
 
 
 def test_plot__is_a_picture_equal_for_equal_results(tmp_path):
@@ -555,28 +363,89 @@ def test_command__has_the_defaults_of_the_function():
     assert tuple(command["maps"].split(",")) == function["maps"]
     assert command["seed"] == function["random_state"]
     assert make_solver(function["solver"], command) == Liblinear()
-    for name in ("k", "gamma", "linear", "minutes", "test_fraction", "out", "progress"):
+    assert command["k"] == function["n_components"]
+    assert command["test_fraction"] == function["test"]
+    for name in ("gamma", "minutes", "progress"):
         assert command[name] == function[name], name
 
 
-def test_compare__two_at_once_do_not_mix(paths, tmp_path):
-    out = tmp_path / "out"
-    with ResultStore(out, {"seed": 0}, False) as store:
-        store.value("gamma", lambda: (1.0, True))
-        with pytest.raises(TargetBusyError, match="is being written by run"):
-            compare(paths[0], **FEW, out=out, overwrite=True)
-        result = CliRunner().invoke(cli, ["compare", paths[0], "--maps", "gcws", "--k", "8", "--out", str(out)])
-        assert result.exit_code == 4, result.output
-    with pytest.raises(SpecConflictError, match="other settings"):
-        compare(paths[0], **FEW, out=out)
-    assert [path.name for path in out.iterdir()] == ["results.jsonl"]
+@pytest.fixture
+def fits(monkeypatch):
+    """Maps and sizes that are fitted; each fit takes 1 second for 8 components, on a clock that only fits advance."""
+    now, order = [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def fit(_, name, k, *__):
+        order.append((name, k))
+        now[0] += k / 8
+        return Result(name=name, k=k, accuracy=0.5, C=1.0, fit_seconds=k / 8)
+
+    monkeypatch.setattr(module, "fit_mapped", fit)
+    return now, order
 
 
-def test_compare__a_lock_left_on_another_host(paths, tmp_path):
-    (tmp_path / "_dkfeat").mkdir()
-    (tmp_path / "_dkfeat" / "lock.json").write_text('{"run_id": "7f3a", "host": "node7", "pid": 12}')
-    with pytest.raises(TargetBusyError, match="dkfeat break-lock"), ResultStore(tmp_path, {}, False):
-        pass
-    assert CliRunner().invoke(cli, ["break-lock", str(tmp_path), "7f3a"]).exit_code == 0
-    compare(paths[0], **FEW, linear=False, exact=False, out=tmp_path)
-    assert (tmp_path / "comparison.csv").exists()
+def test_compare__begins_nothing_that_would_end_too_late(paths, fits):
+    options = {**FEW, "maps": ["gcws", "dart"], "n_components": [8, 16, 32, 64], "baselines": []}
+    found = compare(paths[0], **{**options, "minutes": 12.5 / 60})  # 6 seconds for the first four fits, then 4 each
+    assert fits[1] == [(name, k) for k in (8, 16, 32) for name in ("gcws", "dart")][:5]
+    assert [each.describe() for each in found.left_out] == [
+        "dart, 32 and 64 components: no time left",
+        "gcws, 64 components: no time left",
+    ]
+
+
+def test_compare__no_map_begins_whose_gamma_takes_all_the_time(paths, fits, monkeypatch):
+    def choose_gamma(*_):
+        fits[0][0] = 60.0
+        return 1.0, True
+
+    monkeypatch.setattr(module, "choose_gamma", choose_gamma)
+    found = compare(paths[0], **{**FEW, "baselines": [], "minutes": 1.0})
+    assert fits[1] == [("gcws", 16)]
+    assert [(each.name, each.k) for each in found.left_out] == [("nrff", (16, 64)), ("gcws", (64,))]
+
+
+def test_compare__searches_stop_at_the_end_of_the_time(paths):
+    options = {**FEW, "maps": ["nrff", "gcws"], "minutes": 1e-9}
+    grid = {"gamma": [0.01, 0.1, 1.0, 10.0], "solver": Liblinear(C=[0.1, 1.0, 10.0])}
+    short = compare(paths[0], test=paths[1], **{**options, **grid})
+    linear, first = short.results
+    assert (linear.name, linear.C, linear.is_cut_short) == ("linear", 0.1, True)
+    assert (first.name, first.k, first.gamma, first.C, first.is_cut_short) == ("nrff", 16, 1.0, 0.1, True)
+    assert [(each.name, each.k) for each in short.left_out] == [("gcws", (16, 64)), ("nrff", (64,))]
+    assert short.to_text().count("cut short: ") == 2
+
+
+def test_compare__keywords_of_before_warn(paths, tmp_path):
+    options = {"maps": "gcws", "solver": Liblinear(C=1.0), "progress": False}
+    new = compare(paths[0], n_components=16, test=0.5, baselines=[], **options)
+    with pytest.warns(DeprecationWarning, match="is deprecated") as caught:
+        old = compare(
+            paths[0], k=16, test_fraction=0.5, linear=False, exact=False, out=tmp_path, overwrite=True, **options
+        )
+    assert sorted(str(each.message).split()[1] for each in caught) == ["exact", "k", "linear", "out,", "test_fraction"]
+    ((one,), (other,)) = new.results, old.results
+    assert (one.k, one.accuracy, new.n_test) == (other.k, other.accuracy, old.n_test)
+    assert (tmp_path / "comparison.json").exists()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "comparison.txt").write_text("mine")
+    with pytest.warns(DeprecationWarning, match="is deprecated"), pytest.raises(ConfigError, match="not recognised as an earlier result"):
+        compare(paths[0], n_components=16, out=tmp_path / "foreign", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"maps": ["gmm"]}, "maps='gmm'"),
+        ({"n_components": []}, "one number of components"),
+        ({"n_components": [0]}, "n_components=0"),
+        ({"n_components": 2.5}, "n_components=2.5"),
+        ({"baselines": "raw"}, "baselines='raw'"),
+        ({"test": 1.0}, "test=1, but it must be below 1"),
+        ({"minutes": 0}, "minutes=0"),
+        ({"solver": SGD()}, r"solver=SGD.*must be dkfeat\.Liblinear"),
+    ],
+)
+def test_compare__refuses_settings(paths, options, text):
+    with pytest.raises(ConfigError, match=text):
+        compare(paths[0], **{**FEW, **options})

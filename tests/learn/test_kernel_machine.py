@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from dkfeat.errors import ConfigError, InputError, PlanError
-from dkfeat.learn.kernel_machine import KernelMachine, kernel_machine_bytes
+from dkfeat.learn.kernel_machine import KernelMachine
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,6 @@ def test_machine__is_the_svm_of_the_kernel(rows):
     peer = SVC(kernel="precomputed", C=10.0).fit(min_max(X, X), y)
     np.testing.assert_array_equal(machine.predict(X_test), peer.predict(min_max(X_test, X)))
     np.testing.assert_array_equal(machine.predict(csr_matrix(X_test)), peer.predict(min_max(X_test, X)))
-    assert machine.grid_ == []
 
 
 def test_machine__predicts_in_parts_as_at_once(rows, monkeypatch):
@@ -38,29 +38,23 @@ def test_machine__predicts_in_parts_as_at_once(rows, monkeypatch):
     np.testing.assert_array_equal(machine.predict(X_test), whole)
 
 
-def test_machine__chooses_c_and_kernel_parameters(rows):
+def test_machine__scikit_learn_chooses_c_and_kernel_parameters(rows):
     X, y, X_test, y_test = rows
-    gammas = [{"gamma": 1e-6}, {"gamma": 0.05}, {"gamma": 1e3}]
-    seen = []
-    machine = KernelMachine("rbf", gammas, C=[1e-4, 10.0], validation_fraction=0.2).fit(X, y, tell=seen.append)
-    assert (machine.kernel_params_, machine.C_) == ({"gamma": 0.05}, 10.0)
-    assert len(machine.grid_) == len(seen) == 6
-    assert machine.score(X_test, y_test) > 0.85
-    again = KernelMachine("rbf", {"gamma": 0.05}, C=10.0).fit(X, y)
-    np.testing.assert_array_equal(machine.predict(X_test), again.predict(X_test))
+    grid = {"kernel_params": [{"gamma": 1e-6}, {"gamma": 0.05}, {"gamma": 1e3}], "C": [1e-4, 10.0]}
+    search = GridSearchCV(KernelMachine("rbf"), grid, cv=3).fit(X, y)
+    assert search.best_params_ == {"kernel_params": {"gamma": 0.05}, "C": 10.0}
+    assert search.score(X_test, y_test) > 0.85
 
 
 def test_machine__refuses_by_size_and_by_setting(rows):
     X, y, *_ = rows
-    limit = kernel_machine_bytes(len(y), has_choice=True) - 1
-    with pytest.raises(PlanError, match=r"a kernel machine needs about 1\.4 MiB"):
-        KernelMachine(memory_limit=limit).fit(X, y)
-    KernelMachine(C=1.0, memory_limit=limit).fit(X, y)
+    limit = 8 * len(y) ** 2
+    with pytest.raises(PlanError, match=r"a kernel machine needs about 703\.1 KiB"):
+        KernelMachine(memory_limit=limit - 1).fit(X, y)
+    KernelMachine(memory_limit=limit).fit(X, y)
     with pytest.raises(ConfigError, match="kernel='gm'"):
         KernelMachine("gm").fit(X, y)
-    with pytest.raises(ConfigError, match="empty list"):
-        KernelMachine(kernel_params=[]).fit(X, y)
-    with pytest.raises(ConfigError, match="validation_fraction=1, but it must be below 1"):
-        KernelMachine(validation_fraction=1).fit(X, y)
+    with pytest.raises(ConfigError, match="C=0, but it must be a finite number above 0"):
+        KernelMachine(C=0).fit(X, y)
     with pytest.raises(InputError, match="two classes"):
         KernelMachine().fit(X, np.ones(len(y)))

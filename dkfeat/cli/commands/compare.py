@@ -55,7 +55,7 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
     help="Seed of maps, and of the rows for testing and validation.",
 )
 @heading("Report")
-@click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables, plot and results of finished models.")
+@click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables and plot.")
 @click.option(
     "--output",
     type=Choice(["text", "json", "csv"]),
@@ -88,29 +88,33 @@ def compare(
     the training rows is held out to select C, gamma of RBF kernels, and the
     recommended map: the cheapest one, by bytes and then by time per row, whose
     accuracy is within one standard error of the best. Test rows are only
-    scored. Sizes that cannot win, or would take too long, are left out. All
-    rows are held in memory.
-
-    With --out, the same command again continues an interrupted comparison.
+    scored. Sizes that would take too long are left out. All rows are held in
+    memory.
 
     For example:
       dkfeat compare train.svm --test test.svm --out comparison
       dkfeat compare train.svm --maps gcws,nrff --k 128,512 --C 1,10
     """
     from dkfeat.learn.compare.compare import compare as run
+    from dkfeat.learn.compare.result import FILES
+    from dkfeat.store.outputs import check_folder
 
+    if out is not None:
+        check_folder(out, FILES, inputs=[*source, *test], overwrite=overwrite)  # before the comparison, not after
+    of_exact = {None: ["exact-if-small"], True: ["exact"], False: []}[exact]
     comparison = run(
         make_source(source, options),
-        test=make_source(test, options) if test else None,
+        test=make_source(test, options) if test else options["test_fraction"],
         maps=[name.strip() for name in maps.split(",")],
+        n_components=options["k"],
         solver=make_solver("liblinear", options),
-        exact="auto" if exact is None else exact,
+        baselines=["linear"] * options["linear"] + of_exact,
         random_state=seed,
-        out=out,
-        overwrite=overwrite,
         progress=progress_of(ctx, lambda log: lambda result: log("result", message=result.describe()), wanted=progress),
-        **{name: options[name] for name in ("k", "gamma", "linear", "minutes", "test_fraction")},
+        **{name: options[name] for name in ("gamma", "minutes")},
     )
+    if out is not None:
+        comparison.save(out, overwrite=overwrite)
     if output == "json" or is_given(JSON):
         print_json(comparison.to_mapping())
     elif output == "csv" or not is_quiet():

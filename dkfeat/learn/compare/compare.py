@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from functools import wraps
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from dkfeat.config.train import Liblinear, as_grid, check_fraction
+from dkfeat.deprecation import moved_parameters
+from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.errors import ConfigError
 from dkfeat.learn.compare.models import (
     KERNELS,
@@ -23,43 +27,81 @@ from dkfeat.learn.compare.models import (
     held_out_parts,
     load_rows,
 )
-from dkfeat.learn.compare.race import race
-from dkfeat.learn.compare.result import Comparison
-from dkfeat.learn.compare.store import Result, ResultStore, check_result_folder
+from dkfeat.learn.compare.result import FILES, Comparison, LeftOut, Result
+from dkfeat.store.outputs import check_folder
 from dkfeat.validation import check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from dkfeat.sources.base import Source
 
 
+P = ParamSpec("P")
 DEFAULT_MAPS = ("gcws", "dart", "nrff", "nystroem-gmm", "nystroem-rbf")
-DEFAULT_K = (32, 64, 128, 256, 512, 1024)
+DEFAULT_COMPONENTS = (32, 64, 128, 256, 512, 1024)
 DEFAULT_GAMMA = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+BASELINES = ("linear", "exact", "exact-if-small")
 GAMMA_COMPONENTS = 128
 """Maximum number of components with which gamma is chosen; the chosen gamma is used for all numbers of components."""
 EXACT_ROWS = 3000
-"""Maximum number of training rows for exact kernel machines if `exact` is "auto"."""
+"""Maximum number of training rows for "exact-if-small"."""
 EXACT_SHARE = 0.5
 """Share of the time that may be used when such machines begin."""
 
 
+def _from_old_keywords(arguments: dict[str, Any], old: dict[str, Any]) -> None:
+    """Translate keywords of version 0.2."""
+    if "k" in old:
+        arguments["n_components"] = old["k"]
+    if "test_fraction" in old and arguments.get("test") is None:
+        arguments["test"] = old["test_fraction"]
+    exact = old.get("exact", "auto")
+    if {"linear", "exact"} & old.keys():
+        of_exact = {"auto": ["exact-if-small"], True: ["exact"], False: []}[exact]
+        arguments["baselines"] = ["linear"] * bool(old.get("linear", True)) + of_exact
+
+
+OLD_KEYWORDS: Mapping[str, str] = {
+    "k": "n_components",
+    "test_fraction": "test=0.25",
+    "linear": 'baselines=["linear", ...]',
+    "exact": 'baselines=["exact", ...]',
+}
+
+
+def _saves(function: Callable[P, Comparison]) -> Callable[P, Comparison]:
+    """Let `compare` accept `out` and `overwrite` of version 0.2, with a warning."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Comparison:
+        given: Any = {name: kwargs.pop(name) for name in ("out", "overwrite") if name in kwargs}
+        out, overwrite = given.get("out"), given.get("overwrite", False)
+        if given:
+            advice = "use comparison.save(folder, overwrite=...)"
+            text = f"compare: {', '.join(given)} is deprecated and will be removed in the next minor version; {advice}"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        if out is not None:
+            check_folder(out, FILES, overwrite=overwrite)
+        comparison = function(*args, **kwargs)
+        if out is not None:
+            comparison.save(out, overwrite=overwrite)
+        return comparison
+
+    return call
+
+
+@_saves
+@moved_parameters(_from_old_keywords, OLD_KEYWORDS)
 def compare(
     source: Source | str | Sequence[str],
     *,
-    test: Source | str | Sequence[str] | None = None,
+    test: Source | str | Sequence[str] | float = 0.25,
     maps: str | Sequence[str] = DEFAULT_MAPS,
-    k: int | Sequence[int] = DEFAULT_K,
+    n_components: int | Sequence[int] = DEFAULT_COMPONENTS,
     gamma: float | Sequence[float] = DEFAULT_GAMMA,
     solver: Literal["liblinear"] | Liblinear = "liblinear",
-    linear: bool = True,
-    exact: Literal["auto"] | bool = "auto",
+    baselines: str | Sequence[str] = ("linear", "exact-if-small"),
     minutes: float = 2.0,
-    test_fraction: float = 0.25,
     random_state: int = 0,
-    out: str | PathLike[str] | None = None,
-    overwrite: bool = False,
     progress: bool | Callable[[Result], object] = True,
 ) -> Comparison:
     """Train a linear model on the features of several maps and sizes, and recommend one.
@@ -71,49 +113,36 @@ def compare(
     The cheapest map is recommended, by bytes and then by time per row, whose held-out accuracy is within one standard
     error of the best; the difference is taken on the same rows.
 
-    The two smallest sizes of all maps are fitted first, and then the most promising map grows. Sizes that could not win
-    are left out, and none begins that would not end in `minutes`. C and gamma are tried in order until a value is worse
-    than the best by more than two standard errors, or the time ends.
-
-    All rows are held in memory. If `out` is given, each result is written to ``results.jsonl`` as soon as it is
-    computed, and at the end the table as text, JSON and CSV and, if matplotlib is installed, the plot. An interrupted
-    comparison continues if it is called again with the same settings and files, with more or less time: what it finds
-    there costs nothing.
+    Sizes rise: all maps are fitted with the smallest `n_components` first, and no fit begins that would not end in
+    `minutes`. C and gamma are tried in order until a value is worse than the best by more than two standard errors, or
+    the time ends. All rows are held in memory. Nothing is written; ``comparison.save(folder)`` writes tables and plot.
 
     Parameters
     ----------
     source : LibsvmSource, ParquetSource, str or sequence of str
         Rows with one class each, without weights: a source, or the path, glob or URL of LIBSVM text.
-    test : like `source`, optional
-        Rows on which accuracy is measured. By default a part of the rows of `source`, drawn by the seed.
+    test : like `source`, or float, default=0.25
+        Rows on which accuracy is measured, or the share of the rows of `source`, in (0, 1), drawn for it by the seed.
     maps : str or sequence of str
         Of "gcws", "dart", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more. The RBF kernel is
         ``exp(-gamma (1 - cosine))``.
-    k : int or sequence of int
+    n_components : int or sequence of int
         Numbers of components. For Nyström maps, numbers above the number of training rows are left out.
     gamma : float or sequence of float
         Gamma values of RBF kernels to choose from. Each map with such a kernel gets one, chosen on the held-out rows
-        with the largest `k` up to 128.
+        with the largest `n_components` up to 128.
     solver : "liblinear" or Liblinear, default="liblinear"
         Loss, values of C to choose from for each model, and the share of the training rows that is held out.
-    linear : bool, default=True
-        Also train a linear model on the raw rows, scaled to unit length.
-    exact : "auto" or bool, default="auto"
-        Also fit exact kernel machines, after the maps; "auto": if there are at most 3,000 training rows, and half of
-        the time is left.
+    baselines : str or sequence of str, default=("linear", "exact-if-small")
+        "linear": also train a linear model on the raw rows, scaled to unit length. "exact": also fit exact kernel
+        machines, after the maps; "exact-if-small": if there are at most 3,000 training rows, and half of the time is
+        left. Empty for none.
     minutes : float, default=2.0
         Time for the maps, above 0, from the start of the call. At its end the search of C and gamma stops, with what
-        is known; results of such a search are marked, and are computed again if the comparison continues. The linear
-        model and the first map are fitted in any case, and a fit may take longer than expected. With ``float("inf")``
-        all maps are fitted with all sizes, as a figure of them needs.
-    test_fraction : float, default=0.25
-        Share of all rows used as test rows if `test` is not given, in (0, 1).
+        is known, and results of such a search are marked. The linear model and the first map are fitted in any case,
+        and a fit may take longer than expected. With ``float("inf")`` all maps are fitted with all sizes.
     random_state : int, default=0
         Seed of the maps and of the random parts of the rows, at least 0.
-    out : str or path, optional
-        Local folder for results, outside of data sets and models. By default nothing is written.
-    overwrite : bool, default=False
-        Replace also files in `out` that have the names of the table or the plot, but belong to no earlier comparison.
     progress : bool or callable, default=True
         True prints each result on standard error, or below the cell of a notebook. A callable receives each result.
 
@@ -126,11 +155,7 @@ def compare(
     ------
     ConfigError
         If a setting is out of range, the source holds shards, or rows have lists of labels, have no labels, or have
-        weights; or if a file in `out` may not be replaced.
-    TargetBusyError
-        If another comparison writes to `out`.
-    SpecConflictError
-        If `out` holds results with other settings or files.
+        weights.
     InputError
         If there are no rows, or rows of only one class.
     PlanError
@@ -142,18 +167,20 @@ def compare(
     >>> from sklearn.datasets import dump_svmlight_file, load_iris
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "iris.svm"
     >>> dump_svmlight_file(*load_iris(return_X_y=True), str(path), zero_based=False)
-    >>> comparison = compare(path, maps=["gcws"], k=[16, 64], exact=False, progress=False)
+    >>> comparison = compare(path, maps=["gcws"], n_components=[16, 64], baselines="linear", progress=False)
     >>> [(result.name, result.k, result.row_bytes) for result in comparison.results]
     [('linear', None, 16), ('gcws', 16, 16), ('gcws', 64, 64)]
     """
-    given = [maps] if isinstance(maps, str) else maps
-    names = [check_choice(name, "maps", tuple(MAPS)) for name in dict.fromkeys(given)]
-    sizes = sorted({check_integer(each, "k", low=1) for each in (k if isinstance(k, Iterable) else [k])})
+    names = [check_choice(name, "maps", tuple(MAPS)) for name in dict.fromkeys(_listed(maps))]
+    sizes = sorted({check_integer(size, "n_components", low=1) for size in _listed(n_components)})
+    extra = [check_choice(name, "baselines", BASELINES) for name in _listed(baselines)]
     if not names or not sizes:
-        raise ConfigError("a comparison needs at least one map and one number of components; name them in maps and k")
+        raise ConfigError(
+            "a comparison needs at least one map and one number of components; name them in maps and n_components"
+        )
     began, seconds = time.monotonic(), math.inf if minutes == math.inf else 60 * check_real(minutes, "minutes", above=0)
     ends = began + seconds
-    check_fraction(test_fraction, "test_fraction")
+    test_fraction = check_fraction(test, "test") if isinstance(test, int | float) else None
     if isinstance(solver, str):
         check_choice(solver, "solver", ("liblinear",))
         solver = Liblinear()
@@ -165,64 +192,82 @@ def compare(
         gamma_components=max([size for size in sizes if size <= GAMMA_COMPONENTS], default=sizes[0]),
         loss=solver.loss,
         validation_fraction=solver.validation_fraction,
-        test_fraction=None if test is not None else test_fraction,
+        test_fraction=test_fraction,
         seed=check_integer(random_state, "random_state", low=0, high=2**63),
     )
-    source, test = _source(source), None if test is None else _source(test)
-    if out is not None:
-        inputs = [*source.patterns, *(() if test is None else test.patterns)]
-        check_result_folder(out, inputs=inputs, overwrite=overwrite)
-    rows = load_rows(source, test, test_fraction=test_fraction, seed=settings.seed)
+    rows = load_rows(_source(source), None if test_fraction else _source(test), settings)
     n_rows = len(rows.y)
-    n_validation = sum(int(part.sum()) for part in held_out_parts(rows.y, settings))
     sizes_of = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}
     if not any(sizes_of.values()):
         raise ConfigError(
-            f"k={sizes[0]:,} landmarks or more cannot be taken from {n_rows:,} training rows; give a smaller k"
+            f"n_components={sizes[0]:,} landmarks or more cannot be taken from {n_rows:,} training rows; give less"
         )
-    counts: dict[str, Any] = {"n_train": n_rows, "n_validation": n_validation, "n_test": len(rows.y_test)}
-    with ResultStore(out, {**asdict(settings), **rows.identity}, progress) as store:
-        others = [store.result("linear", None, partial(fit_linear, rows, settings, ends))] if linear else []
-        results, left_out = race(
-            sizes_of,
-            partial(_fit_map, store, rows, settings, ends),
-            lambda found: Comparison(results=tuple(found), **counts),
-            ends,
-            {(name, size) for name, sizes in sizes_of.items() for size in sizes if store.has(name, size)},
-        )
-        is_early = n_rows <= EXACT_ROWS and time.monotonic() < began + EXACT_SHARE * seconds
+    report = _reporter(progress)
+    others = [report(fit_linear(rows, settings, ends))] if "linear" in extra else []
+    results, left_out = _fit_maps(rows, settings, sizes_of, ends, report)
+    is_early = n_rows <= EXACT_ROWS and time.monotonic() < began + EXACT_SHARE * seconds
+    if "exact" in extra or ("exact-if-small" in extra and is_early):
         others += [
-            store.result(name, None, partial(fit_exact, rows, kernel, settings))
-            for kernel, name in {KERNELS[name]: f"exact {KERNELS[name]}" for name in sizes_of}.items()
-            if exact is True or (exact == "auto" and (is_early or store.has(name, None)))
+            report(fit_exact(rows, kernel, settings)) for kernel in dict.fromkeys(KERNELS[name] for name in names)
         ]
-        comparison = Comparison(
-            results=(*others, *results),
-            settings=asdict(settings),
-            left_out=tuple(left_out),
-            **counts,
-        )
-        if out is not None:
-            comparison.save(out, overwrite=overwrite)
-    return comparison
+    return Comparison(
+        results=(*others, *results),
+        n_train=n_rows,
+        n_validation=sum(int(part.sum()) for part in held_out_parts(rows.y, settings)),
+        n_test=len(rows.y_test),
+        settings=asdict(settings),
+        left_out=left_out,
+    )
 
 
-def _fit_map(
-    store: ResultStore, rows: ComparedRows, settings: FitSettings, ends: float, name: str, k: int
-) -> Result | None:
-    """Choose gamma, if the kernel has one, and fit; None if the time ends before, unless there is no map yet."""
-    gamma, is_final = None, True
-    if KERNELS[name] == "rbf_cosine":
-        choose = partial(choose_gamma, rows, name, settings, ends, store.note)
-        gamma, is_final = store.value(f"gamma of {name}", choose)
-        if not is_final and any(result.k for result in store.results):
-            return None
+def _fit_maps(
+    rows: ComparedRows,
+    settings: FitSettings,
+    sizes_of: Mapping[str, Sequence[int]],
+    ends: float,
+    report: Callable[[Result], Result],
+) -> tuple[list[Result], tuple[LeftOut, ...]]:
+    """Fit all maps with rising numbers of components; at least one fit, and none that would end too late."""
+    done: dict[str, list[Result]] = {name: [] for name in sizes_of}
+    left_out: dict[str, list[int]] = {}
+    gammas: dict[str, tuple[float | None, bool]] = {name: (None, False) for name in sizes_of if KERNELS[name] == "gmm"}
+    for k in sorted({*chain(*sizes_of.values())}):
+        for name in (name for name, sizes in sizes_of.items() if k in sizes):
+            is_first = not any(done.values())
+            needed = sum(last.fit_seconds * k / (last.k or k) for last in done[name][-1:])
+            if is_first or (name not in left_out and time.monotonic() + needed < ends):
+                if name not in gammas:
+                    gammas[name] = choose_gamma(rows, name, settings, ends)
+                gamma, is_cut_short = gammas[name]
+                if is_first or not is_cut_short:
+                    result = fit_mapped(rows, name, k, gamma, settings, ends)
+                    result = replace(result, is_cut_short=result.is_cut_short or is_cut_short)
+                    done[name].append(report(result))
+                    continue
+            left_out.setdefault(name, []).append(k)
+    return [*chain(*done.values())], tuple(LeftOut(name=name, k=tuple(sizes)) for name, sizes in left_out.items())
 
-    def fit() -> Result:
-        result = fit_mapped(rows, name, k, gamma, settings, ends)
-        return replace(result, is_cut_short=result.is_cut_short or not is_final)
 
-    return store.result(name, k, fit)
+def _reporter(progress: bool | Callable[[Result], object]) -> Callable[[Result], Result]:
+    """Return the function that reports a result and returns it."""
+    line, lines = NotebookLine.here() if progress is True else None, Progress(progress is True)
+
+    def report(result: Result) -> Result:
+        text = f"compare: {result.describe()}"
+        if callable(progress):
+            progress(result)
+        elif line is None:
+            lines.note(text)
+        else:
+            line.write(text)
+            line.end()
+        return result
+
+    return report
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def _source(given: Any) -> Source:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import normalize
+from sklearn.svm import SVC
 
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError, InputError
+from dkfeat.kernels import named_kernel
 from dkfeat.learn.checks import check_fits, check_several_classes
-from dkfeat.learn.compare.store import Result
-from dkfeat.learn.kernel_machine import KernelMachine
+from dkfeat.learn.compare.result import Result
+from dkfeat.learn.kernel_machine import KernelMachine, check_gram_fits
 from dkfeat.learn.liblinear import (
     LinearFit,
-    best_of_grid,
     fit_bytes,
     fit_c,
     keep_classes,
     scaled_rows,
     split_held_out,
-    try_grid,
     unit_scale,
 )
 from dkfeat.learn.score import paired_difference
@@ -50,21 +51,24 @@ class ComparedRows:
     X_test: csr_matrix
     """Test rows, of the same width."""
     y_test: NDArray[Any]
-    identity: Mapping[str, Any]
-    """Plain values that identify the rows: sources with their options, and files."""
 
 
-def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed: int) -> ComparedRows:
-    """Read all rows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSettings:
+    """Settings that, together with the rows, determine all results of a comparison except times."""
 
-    Parameters
-    ----------
-    source : Source
-        One class label per row, without weights.
-    test : Source or None
-        If None, rows of `source` are drawn at random as test rows.
-    test_fraction, seed
-        Share of the rows of `source` to draw, and the seed of the draw.
+    C: tuple[float, ...]
+    gamma: tuple[float, ...]
+    gamma_components: int
+    """Number of components with which gamma is chosen."""
+    loss: str
+    validation_fraction: float
+    test_fraction: float | None
+    seed: int
+
+
+def load_rows(source: Source, test: Source | None, settings: FitSettings) -> ComparedRows:
+    """Read all rows; if `test` is None, a share of them is drawn at random as test rows.
 
     Raises
     ------
@@ -92,17 +96,15 @@ def load_rows(source: Source, test: Source | None, *, test_fraction: float, seed
     X, y = parts[0]
     _check_labels(y)
     if test is None:
-        held = split_held_out(y, test_fraction, seed + 1)  # not the seed that draws the rows on which C is chosen
+        held = split_held_out(
+            y, settings.test_fraction or 0, settings.seed + 1
+        )  # not the seed that draws the rows on which C is chosen
         X, y, X_test, y_test = X[~held], y[~held], X[held], y[held]
     else:
         X_test, y_test = parts[1]
     if not len(y_test):
         raise InputError("there are no test rows; give a source with rows")
-    read = [
-        {"source": each.to_mapping(), "files": [dict(file.identity) for file in files]}
-        for each, files in zip(given, (each.files() for each in given), strict=True)
-    ]
-    return ComparedRows(X=X, y=y, X_test=X_test, y_test=y_test, identity={"read": read})
+    return ComparedRows(X=X, y=y, X_test=X_test, y_test=y_test)
 
 
 def _check_labels(y: NDArray[Any]) -> None:
@@ -173,20 +175,6 @@ MOST_PARTS = 12
 """Maximum number of parts that are held out in turn, each for a further fit; tenths of uneven size may take as many."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitSettings:
-    """Settings that, together with the rows, determine all results of a comparison except times."""
-
-    C: tuple[float, ...]
-    gamma: tuple[float, ...]
-    gamma_components: int
-    """Number of components with which gamma is chosen."""
-    loss: str
-    validation_fraction: float
-    test_fraction: float | None
-    seed: int
-
-
 def held_out_parts(y: NDArray[Any], settings: FitSettings) -> list[NDArray[np.bool_]]:
     """Draw disjoint parts of the training rows that are held out in turn; C and gamma are chosen on the first one.
 
@@ -216,21 +204,26 @@ def fit_linear(rows: ComparedRows, settings: FitSettings, ends: float) -> Result
 
 
 def fit_exact(rows: ComparedRows, kernel: str, settings: FitSettings) -> Result:
-    """Fit an exact kernel machine."""
+    """Fit an exact kernel machine with the gamma and C that are best on the held-out rows."""
+    check_gram_fits(len(rows.y), n_copies=2)
     began = time.perf_counter()
-    classes, numbers = np.unique(rows.y, return_inverse=True)  # scikit-learn refuses classes such as 0.5
-    params = [{"gamma": gamma} for gamma in settings.gamma] if kernel == "rbf_cosine" else None
-    machine = KernelMachine(
-        kernel, params, settings.C, validation_fraction=settings.validation_fraction, random_state=settings.seed
-    ).fit(rows.X, numbers)
+    classes, y = np.unique(rows.y, return_inverse=True)  # scikit-learn refuses classes such as 0.5
+    held = split_held_out(y, settings.validation_fraction, settings.seed)
+    folds = [(np.flatnonzero(~held), np.flatnonzero(held))]
+    tried: list[tuple[float, dict[str, float], float]] = []
+    for params in [{"gamma": gamma} for gamma in settings.gamma] if kernel == "rbf_cosine" else [{}]:
+        search = GridSearchCV(SVC(kernel="precomputed"), {"C": settings.C}, cv=folds, refit=False)
+        search.fit(named_kernel(kernel, params)(rows.X), y)
+        tried.append((search.best_score_, params, search.best_params_["C"]))
+    validation_accuracy, params, C = max(tried, key=lambda each: each[0])
+    machine = KernelMachine(kernel, params, C).fit(rows.X, y)
     seconds = time.perf_counter() - began
-    chosen: Mapping[str, Any] = machine.kernel_params_
     return Result(
         name=f"exact {kernel}",
         accuracy=float(np.mean(classes[machine.predict(rows.X_test)] == rows.y_test)),
-        validation_accuracy=best_of_grid(machine.grid_)["accuracy"] if machine.grid_ else None,
-        C=machine.C_,
-        gamma=chosen.get("gamma"),
+        validation_accuracy=float(validation_accuracy),
+        C=C,
+        gamma=params.get("gamma"),
         fit_seconds=seconds,
     )
 
@@ -260,43 +253,51 @@ def fit_mapped(
     )
 
 
-def choose_gamma(
-    rows: ComparedRows, name: str, settings: FitSettings, ends: float, note: Callable[[str], object]
-) -> tuple[float, bool]:
+def choose_gamma(rows: ComparedRows, name: str, settings: FitSettings, ends: float) -> tuple[float, bool]:
     """Choose gamma of an RBF map by held-out accuracy, each at its best C; ties go to the smallest gamma.
 
-    Values are tried from the middle upwards and then downwards, in each direction until one is clearly worse. At the
-    time `ends`, as `time.monotonic` counts, the search stops; also return whether it had ended before.
+    Values are tried from the middle upwards and then downwards. Also return whether the time had ended before.
     """
     grid, middle = settings.gamma, len(settings.gamma) // 2
-    if len(grid) == 1:
-        return grid[0], True
     k = min(settings.gamma_components, rows.X.shape[0])
+
+    def right(gamma: float) -> NDArray[np.bool_]:
+        return _best_c(_features(rows, name, k, gamma, settings)[1], rows.y, settings, ends)[1]
+
+    if len(grid) == 1:
+        return grid[0], False
+    gamma, _, is_cut_short = _search([grid[middle:], grid[:middle][::-1]], right, ends)
+    return gamma, is_cut_short
+
+
+def _search(
+    directions: Sequence[Sequence[float]], right: Callable[[float], NDArray[np.bool_]], ends: float
+) -> tuple[float, NDArray[np.bool_], bool]:
+    """Search the value with which most held-out rows are right, the smallest of equal ones.
+
+    In each direction, values are tried in order until one is worse than the best by more than two standard errors. At
+    the time `ends` the search stops.
+
+    Returns
+    -------
+    value : float
+    right : ndarray of bool
+        For each held-out row, whether it is right with the value.
+    is_cut_short : bool
+        Whether the time ended before the search.
+    """
     tried: dict[float, NDArray[np.bool_]] = {}
-    for values in (grid[middle:], grid[:middle][::-1]):
-        for gamma in values:
+    best = directions[0][0]
+    for values in directions:
+        for value in values:
             if tried and time.monotonic() >= ends:
-                return _best(tried), False
-            _, X = _features(rows, name, k, gamma, settings)
-            _, tried[gamma], is_final = _best_c(X, rows.y, settings, ends)
-            del X
-            note(f"{name}, {k:,} components, gamma {gamma:g}: held-out accuracy {tried[gamma].mean():.2%}")
-            if not is_final:
-                return _best(tried), False
-            if _is_worse(tried[gamma], tried):
+                return best, tried[best], True
+            tried[value] = right(value)
+            best = max(sorted(tried), key=lambda each: tried[each].mean())
+            loss, error = paired_difference(tried[best], tried[value])
+            if loss > 2 * error:
                 break
-    return _best(tried), True
-
-
-def _best(tried: Mapping[float, NDArray[np.bool_]]) -> float:
-    """Return the value with which most held-out rows are right, the smallest of equal ones."""
-    return max(sorted(tried), key=lambda value: tried[value].mean())
-
-
-def _is_worse(right: NDArray[np.bool_], tried: Mapping[float, NDArray[np.bool_]]) -> bool:
-    """Return whether values beyond this one need no trial: it is worse than the best by over two standard errors."""
-    loss, error = paired_difference(tried[_best(tried)], right)
-    return loss > 2 * error
+    return best, tried[best], False
 
 
 def _features(
@@ -317,24 +318,20 @@ def _check_fit(shape: tuple[int, int], stored: int, y: NDArray[Any], what: str, 
 
 
 def _best_c(X: Any, y: NDArray[Any], settings: FitSettings, ends: float) -> tuple[float, NDArray[np.bool_], bool]:
-    """Return the C with the highest held-out accuracy, the smallest of equal ones, and what held-out rows are right.
+    """Search C on the held-out rows, see `_search`."""
+    held = split_held_out(y, settings.validation_fraction, settings.seed)
+    X_train, X_held = X[~held], X[held]
 
-    At the time `ends` the search stops; also return whether it had ended before.
-    """
-    tried: dict[float, NDArray[np.bool_]] = {}
-    for C, right, _ in try_grid(X, y, settings.C, settings.validation_fraction, loss=settings.loss, seed=settings.seed):
-        tried[C] = right
-        if _is_worse(right, tried) or settings.C[-1] == C:
-            break
-        if time.monotonic() >= ends:
-            return _best(tried), tried[_best(tried)], False
-    return _best(tried), tried[_best(tried)], True
+    def right(C: float) -> NDArray[np.bool_]:
+        return fit_c(X_train, y[~held], C, loss=settings.loss, seed=settings.seed).predict(X_held) == y[held]
+
+    return _search([settings.C], right, ends)
 
 
 def _fit(X: Any, y: NDArray[Any], settings: FitSettings, ends: float) -> tuple[LinearFit, dict[str, Any]]:
     """Choose C and fit all rows with it; return also C, its held-out accuracy and the time as fields of a `Result`."""
     began = time.perf_counter()
-    C, right, is_final = _best_c(X, y, settings, ends)
+    C, right, is_cut_short = _best_c(X, y, settings, ends)
     options: dict[str, Any] = {"loss": settings.loss, "seed": settings.seed}
     _, *others = held_out_parts(y, settings)
     found = [fit_c(X[~held], y[~held], C, **options).predict(X[held]) == y[held] for held in others]
@@ -343,7 +340,7 @@ def _fit(X: Any, y: NDArray[Any], settings: FitSettings, ends: float) -> tuple[L
     right = np.concatenate([right, *found])
     wrong = tuple(np.flatnonzero(~right).tolist())
     held_out = {"validation_accuracy": float(right.mean()), "wrong": wrong}
-    return fitted, {"C": C, **held_out, "fit_seconds": seconds, "is_cut_short": not is_final}
+    return fitted, {"C": C, **held_out, "fit_seconds": seconds, "is_cut_short": is_cut_short}
 
 
 def _score_and_time(fitted: LinearFit, feature_map: FeatureMap, X: Any, y: NDArray[Any]) -> tuple[float, float]:

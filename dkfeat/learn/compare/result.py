@@ -1,4 +1,4 @@
-"""The outcome of a comparison of feature maps: tables and recommendation."""
+"""Results of a comparison of feature maps: tables and recommendation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,56 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.learn.compare.store import PLOT, Result, check_result_folder
 from dkfeat.learn.score import paired_difference
 from dkfeat.plot.maps import accuracy_against_k
 from dkfeat.plot.style import check_plots, draw
-from dkfeat.store.outputs import check_outputs, write_output
+from dkfeat.store.outputs import check_folder, check_outputs, write_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+PLOT = "accuracy.png"
+FILES = ("comparison.txt", "comparison.json", "comparison.csv", PLOT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One trained model of a comparison."""
+
+    name: str
+    """Name of the map, "linear" for the raw rows, or "exact" and the kernel."""
+    k: int | None = None
+    """Number of components of a map."""
+    accuracy: float
+    """Accuracy, on the test rows, of the model fitted to all training rows."""
+    validation_accuracy: float | None = None
+    """Accuracy, on the held-out training rows, of the model with this C fitted to the other training rows."""
+    wrong: tuple[int, ...] = field(default=(), repr=False)
+    """Numbers, among the held-out rows, of those whose predicted label is wrong; empty for exact kernel machines."""
+    C: float
+    """Chosen weight of the losses against the penalty."""
+    gamma: float | None = None
+    """Chosen gamma of an RBF kernel."""
+    row_bytes: int | None = None
+    """Bytes of a row in shards; for "linear", of a raw row in memory."""
+    row_microseconds: float | None = None
+    """Time to transform one of many test rows, with compiled code and tables ready; None without a map."""
+    fit_seconds: float = 0.0
+    """Time to try each C, and for exact machines each gamma, on the held-out rows and to fit the best to all rows."""
+    is_cut_short: bool = False
+    """Whether the time ended before C or gamma was chosen, so that only some values were tried."""
+
+    def describe(self) -> str:
+        """Describe the result in one line.
+
+        Examples
+        --------
+        >>> Result(name="gcws", k=64, accuracy=0.925, C=1.0, row_bytes=64, fit_seconds=2.0).describe()
+        'gcws, 64 components: test accuracy 92.50%, 64 bytes a row, fitted in 2.0 s'
+        """
+        size = "" if self.row_bytes is None else f", {self.row_bytes:,} bytes a row"
+        of = "" if self.k is None else f", {self.k:,} components"
+        return f"{self.name}{of}: test accuracy {self.accuracy:.2%}{size}, fitted in {self.fit_seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +75,17 @@ class LeftOut:
     """Name of the map."""
     k: tuple[int, ...]
     """Numbers of components."""
-    reason: str
-    """Either "no time left", or "cannot win": these sizes would neither be recommended nor displace the recommended
-    map, even if their accuracy rose by twice the gain of the last doubling."""
 
     def describe(self) -> str:
-        """Describe the sizes and the reason in one line.
+        """Describe the sizes in one line.
 
         Examples
         --------
-        >>> LeftOut(name="gcws", k=(512, 1024), reason="cannot win").describe()
-        'gcws, 512 and 1,024 components: cannot win'
+        >>> LeftOut(name="gcws", k=(512, 1024)).describe()
+        'gcws, 512 and 1,024 components: no time left'
         """
         sizes = " and ".join(", ".join(f"{size:,}" for size in self.k).rsplit(", ", 1))
-        return f"{self.name}, {sizes} components: {self.reason}"
+        return f"{self.name}, {sizes} components: no time left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +206,12 @@ class Comparison:
         ConfigError
             If a file may not be replaced, or if the folder is a data set or a model, or in one.
         """
-        root = check_result_folder(folder, overwrite=overwrite)
+        root = check_folder(folder, FILES, overwrite=overwrite)
         as_json = json.dumps(self.to_mapping(), indent=1) + "\n"
-        paths = []
-        for ending, text in {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}.items():
-            paths.append(root / f"comparison.{ending}")
-            write_output(paths[-1], text)
+        files = {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}
+        paths = [root / f"comparison.{ending}" for ending in files]
+        for path, text in zip(paths, files.values(), strict=True):
+            write_output(path, text)
         with suppress(ConfigError):  # matplotlib is optional here
             self.plot(root / PLOT, overwrite=True)
             paths.append(root / PLOT)
