@@ -18,6 +18,7 @@ import sys
 import numpy as np
 from datasketch import WeightedMinHashGenerator
 from gcws import cold_start
+from machine import vector_bits
 from marks import Report
 from numpy.typing import NDArray
 from paired import cpu_seconds
@@ -26,7 +27,6 @@ from workloads import recurring, wide
 
 from dkfeat import DartFeatures, GCWSFeatures
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
-from dkfeat.doctor.loops import vector_bits
 from dkfeat.engine.resolve.map_costs import dart_work, gcws_work
 
 NONZEROS, COMPONENTS = (85, 500, 4000), (64, 512, 4096)

@@ -1,105 +1,50 @@
-"""Checks of installed versions, of cores, memory and disk, and of settings."""
+"""Checks of this machine: versions, threads, memory, disk, and compiled loops with the bits that all machines give."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
 
 import dask
+import numpy as np
 import psutil
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
-from packaging.requirements import Requirement
+from numba.core import config
+from numba.core.dispatcher import Dispatcher
 from threadpoolctl import threadpool_info
 
 import dkfeat
-from dkfeat.config.execution import DefaultsConfig
 from dkfeat.doctor import Check
-from dkfeat.engine.clusters.open import as_cluster
-from dkfeat.engine.resolve.defaults import origins, read_defaults
-from dkfeat.errors import ConfigError, cause_of
+from dkfeat.errors import cause_of
+from dkfeat.maps.darts import DartFeatures
+from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.messages import show_bytes
 
-DISTRIBUTION = "dkfeat"
-FOR_DEVELOPERS = {"test", "lint", "bench", "docs"}
-"""Extras that no run needs."""
-NOTED = ("numpy", "scipy", "scikit-learn", "numba", "pyarrow", "dask", "distributed", "fsspec")
-"""Packages whose versions are shown, because results or reports of faults may depend on them."""
-
-
-def check_installation() -> Iterator[Check]:
-    """Check Python, the packages that every run needs, and the extras."""
-    system = f"{platform.system()} {platform.machine()}"
-    yield Check("dkfeat", "ok", f"{dkfeat.__version__}, Python {platform.python_version()}, {system}")
-    try:
-        wanted = [Requirement(text) for text in requires(DISTRIBUTION) or ()]
-    except PackageNotFoundError:
-        yield Check(
-            "packages",
-            "warn",
-            "dkfeat is not installed, only found on Python's path: its requirements are not known",
-            "in a clone of its repository: pip install .",
-        )
-        return
-    yield _packages([need for need in wanted if need.marker is None or need.marker.evaluate({"extra": ""})])
-    yield _extras(wanted)
-
-
-def _packages(wanted: list[Requirement]) -> Check:
-    problems = {f"'{need}'": problem for need in wanted if (problem := _problem(need))}
-    if problems:
-        to_do = f"{sys.executable} -m pip install --upgrade {' '.join(problems)}"
-        return Check("packages", "fail", "; ".join(problems.values()), to_do, exit_code=2)
-    return Check("packages", "ok", ", ".join(f"{name} {version(name)}" for name in NOTED))
-
-
-def _extras(wanted: list[Requirement]) -> Check:
-    optional = [(need, need.marker) for need in wanted if need.marker and not need.marker.evaluate({"extra": ""})]
-    problems: dict[str, list[str]] = {
-        extra: [_problem(need) for need, marker in optional if marker.evaluate({"extra": extra})]
-        for extra in metadata(DISTRIBUTION).get_all("Provides-Extra") or ()
-        if extra not in FOR_DEVELOPERS
-    }
-    here = [extra for extra, found in problems.items() if not any(found)]
-    missing = [extra for extra in problems if extra not in here]
-    old = [
-        f"{problem} (extra {extra})"
-        for extra in missing
-        for problem in problems[extra]
-        if problem and "not installed" not in problem
-    ]
-    found = f"installed: {', '.join(here) or 'none'}"
-    if missing:
-        found += f"; not installed: {', '.join(missing)}"
-    if old:
-        return Check("extras", "warn", "; ".join(old), "upgrade them, or do not use these extras")
-    return Check("extras", "ok", found, "if you need them: pip install 'dkfeat[NAME]'" if missing else "")
-
-
-def _problem(need: Requirement) -> str:
-    """Describe what is wrong with a required package; empty if nothing is."""
-    try:
-        found = version(need.name)
-    except PackageNotFoundError:
-        return f"{need.name} is not installed"
-    return "" if need.specifier.contains(found, prereleases=True) else f"{need.name} {found} is not {need.specifier}"
-
-
+EXPECTED = "4b40e6e3c6675fc0a4a1c6e98ee49a0bf6f7925a5929f5f071e697323802a6dd"
+"""Result of `digest_of_samples` on every machine."""
 LEAST_BYTES_A_CORE = 512 << 20
 """Memory that a task of the default block size and its process need, with a margin."""
 LEAST_DISK_BYTES = 1 << 30
 
 
 def check_machine() -> Iterator[Check]:
-    """Check cores, memory and disk."""
+    """Check cores, memory and disk, compile the loops of GCWS and darts, and compare their results."""
+    system = f"{platform.system()} {platform.machine()}"
+    yield Check(
+        "dkfeat", "ok", f"{dkfeat.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, {system}"
+    )
     yield _threads()
     yield _memory()
     yield _disk()
+    yield from _loops()
 
 
 def _threads() -> Check:
@@ -139,33 +84,47 @@ def _disk() -> Check:
     return Check("temporary files", "ok", found)
 
 
-NAME = "settings"
-
-
-def check_settings() -> Iterator[Check]:
-    """Check the keys under ``dkfeat`` of Dask's configuration, and the cluster file that they name."""
-    try:
-        defaults = read_defaults()
-        if defaults.cluster is not None:
-            as_cluster(defaults.cluster)
-    except ConfigError as error:
-        to_do = "correct it there; `dkfeat config show` lists the files that are read"
-        yield Check(NAME, "fail", str(error), to_do, exit_code=error.exit_code)
+def _loops() -> Iterator[Check]:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba sets it from the environment
+        found = "loops run as plain Python, hundreds of times slower, since NUMBA_DISABLE_JIT is set"
+        yield Check("compiled loops", "warn", found, "unset NUMBA_DISABLE_JIT")
         return
-    found = origins()
-    listed = [
-        f"{key} {value}" + (f" by {found[key]}" if key in found else "")
-        for name, value in defaults.to_mapping().items()
-        if value is not None and (key := name.replace("_", "-"))
-    ]
-    yield Check(NAME, "ok", "; ".join(listed) or "no defaults are set")
+    began = time.perf_counter()
+    digest = digest_of_samples()
+    yield _cache(time.perf_counter() - began)
+    if digest == EXPECTED:
+        yield Check("same bits", "ok", "this CPU gives the samples that all machines give")
+        return
+    found = "this CPU gives other samples than other machines do"
+    to_do = "do not combine its shards with those of other machines; report this, with the name of the CPU"
+    yield Check("same bits", "fail", found, to_do, exit_code=1)
 
 
-def default_scheduler() -> tuple[str | None, str | None]:
-    """Return the default scheduler's address and file; None for each that is not set."""
-    try:
-        defaults = read_defaults()
-    except ConfigError:  # `check_settings` reports it
-        defaults = DefaultsConfig()
-    address = defaults.scheduler
-    return (address if address and "://" in address else None), defaults.scheduler_file
+def digest_of_samples() -> str:
+    """Digest of the samples of a few rows, whose bits are the same on every machine.
+
+    Returns
+    -------
+    digest : str
+        SHA-256, in hexadecimal, of 64 samples of GCWS and of darts of 4 rows.
+    """
+    rows = np.array([[0, 1.5, -2, 0, 3e-3], [1, 0, 0, 0, 0], [-1, 2**-20, 5, 7, 1e6], [0, 0, 0, 0, 0]], np.float32)
+    maps = GCWSFeatures(64, random_state=7), DartFeatures(64, random_state=7)
+    samples = [array for features in maps for array in features.fit(rows).sample(rows)]
+    return hashlib.sha256(b"".join(array.astype("<i8").tobytes() for array in samples)).hexdigest()
+
+
+def _cache(seconds: float) -> Check:
+    """Check the cache of compiled loops, after `seconds` in which those of sampling were loaded or compiled."""
+    name = "compiled loops"
+    if os.environ.get("DKFEAT_JIT_CACHE") == "0":
+        found = f"off, since DKFEAT_JIT_CACHE=0: every process compiles its loops, those of sampling in {seconds:.1f} s"
+        return Check(name, "warn", found, "unset DKFEAT_JIT_CACHE")
+    modules = [module for key, module in sys.modules.items() if key.startswith("dkfeat.compiled.")]
+    loops = [loop for module in modules for loop in vars(module).values() if isinstance(loop, Dispatcher)]
+    folders = {Path(path) for loop in loops if (path := loop.stats.cache_path)}
+    if not folders:
+        to_do = "set NUMBA_CACHE_DIR to a folder that can be written, on a disk that all workers of a machine share"
+        return Check(name, "warn", "no folder can be written: every process compiles its loops", to_do)
+    paths = ", ".join(sorted(map(str, folders)))
+    return Check(name, "ok", f"those of sampling were ready in {seconds:.1f} s, cached in {paths}")

@@ -86,15 +86,20 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
     scratch.probe()  # creates a file twice; the second call must fail
     name, data = f"{META}/{PROBE}{uuid4().hex}", uuid4().bytes
     scratch.create(name, data)
-    if scratch.read(name) != data:
-        return _failed(f"{where}: a file reads back with other bytes than were written")
-    if name.rpartition("/")[2] not in scratch.list(META):
-        return _failed(f"{where}: a file that was just created is not listed")
-    if not _is_locked(scratch):
-        return _failed(f"{where}: two runs can hold the lock at a time")
+    is_kept = scratch.read(name) == data and name.rpartition("/")[2] in scratch.list(META)
+    lock = scratch.acquire(_holder())
+    try:
+        scratch.acquire(_holder()).release()
+        is_locked = False
+    except CommitConflictError:
+        is_locked = True
+    finally:
+        lock.release()
     scratch.remove(name)
-    if scratch.size(name) is not None:
-        return _failed(f"{where}: a file that was deleted is still there")
+    if not is_kept or scratch.size(name) is not None:
+        return _failed(f"{where}: a file that was created, read, listed and deleted was not as it should be")
+    if not is_locked:
+        return _failed(f"{where}: two runs can hold the lock at a time")
     seconds = time.perf_counter() - began
     if not is_exclusive:
         found = f"{where}: create, read, list and delete work; exclusive create was not tried"
@@ -104,18 +109,6 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
     room = "" if free is None else f"; {show_bytes(free)} free"
     found = f"{where}: exclusive create, lock, read, list and delete work, in {seconds:.2f} s{room}"
     return Check(NAME, "ok", found)
-
-
-def _is_locked(scratch: Storage) -> bool:
-    """Return True if a held lock stops another run."""
-    lock = scratch.acquire(_holder())
-    try:
-        scratch.acquire(_holder()).release()
-    except CommitConflictError:
-        return True
-    finally:
-        lock.release()
-    return False
 
 
 def _holder() -> dict[str, Any]:

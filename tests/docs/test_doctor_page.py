@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from dkfeat.doctor import loops
+from dkfeat.doctor import machine
 from tests.docs.pages import DOCS, run_page
 from tests.doctor.lines import ALWAYS
 
 
 def test_doctor_page__runs(monkeypatch, tmp_path):
-    if loops.config.DISABLE_JIT:
+    if machine.config.DISABLE_JIT:
         pytest.skip("without the JIT there are other lines")
     monkeypatch.chdir(tmp_path)
     run_page("how-to/doctor.md")

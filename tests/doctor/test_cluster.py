@@ -1,9 +1,10 @@
 """Schedulers and workers, real ones."""
 
 import json
-from types import SimpleNamespace
 
+import dask
 import pytest
+from distributed import versions
 
 from dkfeat.doctor import cluster
 from dkfeat.doctor.cluster import check_cluster
@@ -20,38 +21,34 @@ def test_cluster__that_is_well(cluster_client, tmp_path):
 
 
 @pytest.mark.cluster
-def test_workers__of_another_dkfeat_fail(cluster_client, monkeypatch):
-    monkeypatch.setattr(cluster, "dkfeat", SimpleNamespace(__version__="9.9"))
+def test_workers__of_other_versions_are_a_warning(cluster_client, monkeypatch):
+    found = versions.get_packages_info
+    monkeypatch.setattr(
+        versions, "get_packages_info", lambda *given, **named: {**found(*given, **named), "dkfeat": "9.9"}
+    )
     *_, workers = check_cluster(cluster_client.scheduler.address)
-    assert (workers.state, workers.exit_code) == ("fail", 5)
-    assert workers.found.startswith("other dkfeat than here: tcp://127.0.0.1:")
-    assert workers.to_do == "install dkfeat 9.9 on them"
+    assert workers.state == "warn"
+    assert "dkfeat" in workers.found
+    assert "9.9" in workers.found
 
 
 @pytest.mark.cluster
-def test_workers__of_another_python_are_a_warning(cluster_client, monkeypatch):
-    monkeypatch.setattr(cluster, "platform", SimpleNamespace(python_version=lambda: "3.99"))
+def test_workers__whose_samples_differ_fail(cluster_client, monkeypatch):
+    monkeypatch.setattr(cluster, "EXPECTED", "")
     *_, workers = check_cluster(cluster_client.scheduler.address)
-    assert workers.state == "warn"
-    assert "here 3.99" in workers.found
+    assert (workers.state, workers.exit_code) == ("fail", 5)
+    assert workers.found.count("gives other samples than other machines do") == 2
 
 
 @pytest.mark.cluster
 def test_workers__without_dkfeat_fail(cluster_client, monkeypatch):
-    def facts():
-        from distributed import get_worker
-
-        try:
-            get_worker()
-        except ValueError:  # here
-            return dict.fromkeys(("dkfeat", "samples", "python", *cluster.SAME_VERSION), "")
+    def digest():
         raise ModuleNotFoundError("No module named 'dkfeat'")
 
-    monkeypatch.setattr(cluster, "facts_of_process", facts)
-    found = list(check_cluster(cluster_client.scheduler.address))
-    assert [check.state for check in found] == ["ok", "fail", "fail"]
-    assert "ModuleNotFoundError: No module named 'dkfeat'" in found[1].found
-    assert found[1].to_do.startswith("install dkfeat ")
+    monkeypatch.setattr(cluster, "digest_of_samples", digest)
+    scheduler, workers = check_cluster(cluster_client.scheduler.address)
+    assert (scheduler.state, workers.state) == ("ok", "fail")
+    assert "ModuleNotFoundError: No module named 'dkfeat'" in workers.found
 
 
 @pytest.mark.cluster
@@ -93,3 +90,16 @@ def test_scheduler_file__that_is_not_there_fails(monkeypatch, tmp_path):
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
     (check,) = check_cluster(None, str(tmp_path / "scheduler.json"))
     assert (check.state, check.exit_code) == ("fail", 5)
+
+
+def test_cluster__of_the_defaults(monkeypatch):
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
+    with dask.config.set({"dkfeat": None}):
+        assert list(check_cluster()) == []
+    with dask.config.set({"dkfeat.scheduler": "tcp://127.0.0.1:9"}):
+        (check,) = check_cluster()
+    assert (check.state, check.exit_code) == ("fail", 5)
+    with dask.config.set({"dkfeat.n-wrokers": 4}):
+        (check,) = check_cluster()
+    assert (check.state, check.exit_code) == ("fail", 2)
+    assert "did you mean 'n-workers'" in check.found

@@ -3,19 +3,25 @@
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
+from importlib.metadata import version
 
 import pytest
 
-from dkfeat.doctor import loops, machine
+from dkfeat.doctor import machine
+from tests.doctor.lines import ALWAYS
 
 
 def check_of(found, name):
     return next(check for check in found if check.name == name)
 
 
-def test_machine__is_looked_at():
-    assert [check.name for check in machine.check_machine()] == ["threads", "memory", "temporary files"]
+def test_machine__is_well_here():
+    if machine.config.DISABLE_JIT:
+        pytest.skip("without the JIT there are no compiled loops")
+    found = list(machine.check_machine())
+    assert [check.name for check in found] == ALWAYS
+    assert [check.state for check in found[-2:]] == ["ok", "ok"]
+    assert version("numpy") in found[0].found
 
 
 def test_threads__of_libraries_that_crowd_the_cores_are_a_warning(monkeypatch):
@@ -43,66 +49,36 @@ def test_temporary_folder__that_is_missing_fails(monkeypatch, tmp_path):
     assert check.found == f"{missing} cannot be written: No such file or directory"
 
 
-def test_loops__are_well_here():
-    if loops.config.DISABLE_JIT:
-        pytest.skip("without the JIT there is nothing to look at")
-    cpu, cache, bits = loops.check_loops()
-    assert (cpu.name, cache.name, bits.name) == ("cpu", "compile cache", "same bits")
-    assert bits.state == "ok", bits.found
-    assert "vectors of " in cpu.found
-
-
 def test_bits__that_differ_fail(monkeypatch):
-    monkeypatch.setattr(loops, "EXPECTED", "0" * 64)
-    check = loops._bits(loops.digest_of_samples())
+    monkeypatch.setattr(machine, "EXPECTED", "0" * 64)
+    check = check_of(machine.check_machine(), "same bits")
     assert (check.state, check.exit_code) == ("fail", 1)
 
 
 def test_jit__that_is_off_is_a_warning(monkeypatch):
-    monkeypatch.setattr(loops.config, "DISABLE_JIT", 1)
-    (check,) = loops.check_loops()
+    monkeypatch.setattr(machine.config, "DISABLE_JIT", 1)
+    check = check_of(machine.check_machine(), "compiled loops")
     assert (check.state, check.to_do) == ("warn", "unset NUMBA_DISABLE_JIT")
 
 
-def test_cpu__that_is_named_by_a_variable_is_a_warning(monkeypatch):
-    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
-    check = loops._cpu()
-    assert check.state == "warn"
-    assert "compiled for NUMBA_CPU_NAME=generic" in check.found
-    assert check.to_do.startswith("unset NUMBA_CPU_NAME for full speed")
-
-
-@pytest.mark.parametrize(
-    ("folder", "variable", "counts", "state", "found"),
-    [
-        ("here", "1", (7, 0), "ok", "here: warm; 7 loops read"),
-        ("here", "1", (2, 5), "ok", "here: was cold; 5 loops compiled in 9.0 s, and kept"),
-        ("missing", "1", (0, 7), "warn", "missing: No such file or directory"),
-        (None, "1", (0, 7), "warn", "no folder can be written: every process compiles its loops"),
-        ("here", "0", (0, 7), "warn", "off, since DKFEAT_JIT_CACHE=0"),
-    ],
-)
-def test_cache__is_judged(monkeypatch, tmp_path, folder, variable, counts, state, found):
-    (tmp_path / "here").mkdir()
-    place = folder and str(tmp_path / folder)
-    monkeypatch.setattr(loops, "_dispatchers", lambda: [SimpleNamespace(stats=SimpleNamespace(cache_path=place))])
-    monkeypatch.setenv("DKFEAT_JIT_CACHE", variable)
-    check = loops._cache(*counts, 9.0)
-    assert check.state == state
-    assert found in check.found
-    assert bool(check.to_do) == (state == "warn")
+def test_cache__that_is_off_or_has_no_folder_is_a_warning(monkeypatch):
+    monkeypatch.setattr(machine, "Dispatcher", type(None))
+    check = check_of(machine.check_machine(), "compiled loops")
+    assert (check.state, check.found[:27]) == ("warn", "no folder can be written: e")
+    monkeypatch.setenv("DKFEAT_JIT_CACHE", "0")
+    check = check_of(machine.check_machine(), "compiled loops")
+    assert (check.state, check.to_do) == ("warn", "unset DKFEAT_JIT_CACHE")
 
 
 @pytest.mark.slow
 def test_cold_cache__is_warmed_and_a_generic_cpu_gives_the_same_bits(tmp_path):
-    """It compiles the loops of sampling twice, for half a minute."""
-    words = "from dkfeat.doctor.loops import check_loops\nfor check in check_loops(): print(check.state, check.found)"
-    for state in ("was cold", "warm"):
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
-        done = subprocess.run(
-            [sys.executable, "-c", words], env=environment, capture_output=True, text=True, check=True
-        )
-        cpu, cache, bits = done.stdout.splitlines()
-        assert cpu.startswith("warn")
-        assert state in cache
-        assert bits.startswith("ok")
+    """It compiles the loops of sampling, for a quarter of a minute."""
+    words = (
+        "from dkfeat.doctor.machine import check_machine\nfor each in check_machine(): print(each.state, each.found)"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
+    done = subprocess.run([sys.executable, "-c", words], env=environment, capture_output=True, text=True, check=True)
+    *_, cache, bits = done.stdout.splitlines()
+    assert cache.startswith("ok ")
+    assert str(tmp_path) in cache
+    assert bits.startswith("ok")

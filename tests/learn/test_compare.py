@@ -429,7 +429,10 @@ def test_compare__keywords_of_before_warn(paths, tmp_path):
     assert (tmp_path / "comparison.json").exists()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "comparison.txt").write_text("mine")
-    with pytest.warns(DeprecationWarning, match="is deprecated"), pytest.raises(ConfigError, match="not recognised as an earlier result"):
+    with (
+        pytest.warns(DeprecationWarning, match="is deprecated"),
+        pytest.raises(ConfigError, match="not recognised as an earlier result"),
+    ):
         compare(paths[0], n_components=16, out=tmp_path / "foreign", **options)
 
 

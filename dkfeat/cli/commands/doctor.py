@@ -81,19 +81,12 @@ def _checks(
     from dkfeat.doctor import Check
 
     checks: tuple[tuple[Any, ...], ...] = (
-        ("machine", "check_installation"),
-        ("machine", "check_settings"),
         ("machine", "check_machine"),
-        ("loops", "check_loops"),
         *(("store", "check_store", url, options) for url in stores),
         ("cluster", "check_cluster", scheduler, scheduler_file),
     )
     for module, check, *arguments in checks:
         try:
-            if module == "cluster" and not (scheduler or scheduler_file):
-                arguments = [*import_module("dkfeat.doctor.machine").default_scheduler()]
-                if not any(arguments):
-                    return
             yield from getattr(import_module(f"dkfeat.doctor.{module}"), check)(*arguments)
         except ImportError as error:
             to_do = f"in a clone of dkfeat's repository: {sys.executable} -m pip install --force-reinstall ."
