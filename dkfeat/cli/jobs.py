@@ -34,7 +34,7 @@ Part = TypeVar("Part")
 def load_job(path: str, needs: str | None = None) -> JobConfig:
     """Read a job file, with defaults from Dask's configuration. For the arguments, see `load_config`."""
     from dkfeat.config import load_config
-    from dkfeat.engine.resolve.defaults import read_defaults
+    from dkfeat.engine.runners.defaults import read_defaults
 
     return load_config(path, needs, read_defaults())
 

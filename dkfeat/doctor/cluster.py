@@ -13,8 +13,8 @@ from distributed.versions import VersionMismatchWarning
 
 from dkfeat.doctor import Check
 from dkfeat.doctor.machine import EXPECTED, digest_of_samples
-from dkfeat.engine.resolve.defaults import read_defaults
 from dkfeat.engine.runners.connect import connect
+from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.open import read_address
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted, show_bytes

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.map_costs import estimate_costs
 from dkfeat.engine.open import Target, as_target, open_target, run_parameters
 from dkfeat.engine.plan import make_plan
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.map_costs import estimate_costs
-from dkfeat.engine.resolve.resolve import Draft, Resolved, make_draft, read_existing, resolve
+from dkfeat.engine.resolve import Draft, Resolved, make_draft, read_existing, resolve
+from dkfeat.engine.run import run_plan
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import run_scan
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
-from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source

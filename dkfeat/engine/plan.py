@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.map_costs import MapCosts, estimate_costs
 from dkfeat.engine.open import Target, as_target, target_parameters
-from dkfeat.engine.resolve.map_costs import MapCosts, estimate_costs
-from dkfeat.engine.resolve.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
+from dkfeat.engine.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline

@@ -15,9 +15,9 @@ from dkfeat.blocks import RowBlock
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import as_target, open_target
 from dkfeat.engine.plan import make_plan
-from dkfeat.engine.resolve.resolve import Resolved
+from dkfeat.engine.resolve import Resolved
+from dkfeat.engine.run import run_plan
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
-from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.store.manifest.metadata import spec_text

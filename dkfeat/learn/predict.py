@@ -28,11 +28,11 @@ from dkfeat.engine.open import (
     open_target,
 )
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.resolve import Resolved
+from dkfeat.engine.resolve import Resolved
+from dkfeat.engine.run import run_plan
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import warn_unterminated
 from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
-from dkfeat.engine.tasks.batch import run_plan
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.model import LinearModel, load_model

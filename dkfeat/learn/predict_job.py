@@ -16,7 +16,7 @@ from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.resolve.resolve import PIECE_BYTES, inherit_row_options
+from dkfeat.engine.resolve import PIECE_BYTES, inherit_row_options
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job, count_empty
 from dkfeat.engine.tasks.process_cache import ProcessCache

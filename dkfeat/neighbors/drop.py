@@ -16,7 +16,7 @@ from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import Target, target_parameters
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.resolve import DROPPED
+from dkfeat.engine.resolve import DROPPED
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import ShardsJob, write_from_shards
 from dkfeat.errors import InputError, SpecConflictError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from dkfeat.engine.dataset.verify_inputs import resolved_source
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.engine.verify_inputs import resolved_source
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source
 from dkfeat.store.manifest.record_lists import planned_splits

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.resolve import PIECE_BYTES
+from dkfeat.engine.resolve import PIECE_BYTES
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError

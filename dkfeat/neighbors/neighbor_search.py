@@ -15,7 +15,7 @@ from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_sha
 from dkfeat.engine.featurize import featurize
 from dkfeat.engine.open import Target, as_path, with_bad_rows
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.resolve import inherit_row_options
+from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url

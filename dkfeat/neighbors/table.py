@@ -14,7 +14,7 @@ import pyarrow as pa
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import Target, as_path, open_location
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.resolve.resolve import binding_spec
+from dkfeat.engine.resolve import binding_spec
 from dkfeat.engine.runners.driver import LazyDriverRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split

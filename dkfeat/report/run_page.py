@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.engine.dataset.labels import count_labels, spread
-from dkfeat.engine.resolve.resolve import DROPPED
+from dkfeat.engine.resolve import DROPPED
 from dkfeat.filesystems.urls import printable
 from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.report import charts

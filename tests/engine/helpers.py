@@ -15,7 +15,7 @@ from typing import Any
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.open import with_bad_rows
-from dkfeat.engine.resolve.resolve import Existing, make_draft, resolve
+from dkfeat.engine.resolve import Existing, make_draft, resolve
 from dkfeat.sources.formats import as_source
 
 BLOCK = 4_000

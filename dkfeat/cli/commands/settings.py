@@ -58,7 +58,7 @@ def show() -> None:
       dkfeat config show
       DASK_DKFEAT__SCHEDULER=tcp://10.0.0.1:8786 dkfeat config show
     """
-    from dkfeat.engine.resolve.defaults import configuration_files, origins, read_defaults
+    from dkfeat.engine.runners.defaults import configuration_files, origins, read_defaults
 
     values = {name.replace("_", "-"): value for name, value in read_defaults().to_mapping().items()}
     where = {key: origin for key, origin in origins().items() if values.get(key) is not None}

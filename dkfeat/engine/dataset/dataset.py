@@ -369,7 +369,7 @@ class ShardDataset:
         dkfeat.errors.ConfigError
             If `chunk_rows` is below 1, or weights are requested that the shards do not have.
         """
-        from dkfeat.engine.arrays import block_arrays  # late import: dask.array takes long to import
+        from dkfeat.engine.dataset.arrays import block_arrays  # late import: dask.array takes long to import
 
         parts = self._parts(False, weight, False)
         most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)

@@ -17,8 +17,8 @@ from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker
 
 import dkfeat
-from dkfeat.engine.resolve.defaults import read_defaults
 from dkfeat.engine.runners.batches import Batches
+from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted

@@ -22,7 +22,7 @@ from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.settings import errors_at, read_text
 from dkfeat.engine.clusters.local import check_memory, local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
-from dkfeat.engine.resolve.defaults import read_defaults
+from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.local import GRAPH_TASKS, Runner, open_local
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.html import MARK

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.tasks.batch import _patterns
+from dkfeat.engine.run import _patterns
 from dkfeat.errors import ShardError
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit.run_log import MOST_LOGS, RunLog, StageLog, keep_log, read_logs

@@ -107,8 +107,8 @@ def _verify_inputs(
     where: dict[str, Any],
     record: dict[str, Any],
 ) -> None:
+    from dkfeat.engine.dataset.verify_inputs import verify_inputs
     from dkfeat.engine.open import Target
-    from dkfeat.engine.verify_inputs import verify_inputs
     from dkfeat.errors import SpecConflictError
 
     at_target = options_at(target, options)

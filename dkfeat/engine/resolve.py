@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.open import as_path, open_location
-from dkfeat.engine.resolve.defaults import with_configured_blocksize
+from dkfeat.engine.runners.defaults import with_configured_blocksize
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
 from dkfeat.filesystems.urls import is_url, shown_url

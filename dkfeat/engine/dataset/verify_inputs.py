@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve.resolve import Existing, check_has_source, make_draft, resolve
+from dkfeat.engine.resolve import Existing, check_has_source, make_draft, resolve
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage

@@ -9,8 +9,8 @@ import pytest
 
 import dkfeat
 from dkfeat.engine import featurize as module
-from dkfeat.engine.resolve.map_costs import MapCosts, estimate_costs
-from dkfeat.engine.resolve.resolve import make_draft
+from dkfeat.engine.map_costs import MapCosts, estimate_costs
+from dkfeat.engine.resolve import make_draft
 from dkfeat.errors import ParseError
 from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
@@ -76,7 +76,7 @@ def test_counts__of_parquet_rows(tmp_path):
 
 
 def test_counts__stop_after_the_first_rows_of_a_large_source(write_rows, monkeypatch):
-    monkeypatch.setattr("dkfeat.engine.resolve.map_costs._SAMPLE_BYTES", 20_000)
+    monkeypatch.setattr("dkfeat.engine.map_costs._SAMPLE_BYTES", 20_000)
     assert costs_of(write_rows(WIDE, 40)).n_rows < 10
 
 

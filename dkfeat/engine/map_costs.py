@@ -16,7 +16,7 @@ import numpy as np
 
 from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
-from dkfeat.engine.resolve.resolve import Draft
+from dkfeat.engine.resolve import Draft
 from dkfeat.errors import DkfeatError
 from dkfeat.sources.base import Source
 

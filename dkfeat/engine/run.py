@@ -26,7 +26,7 @@ from dkfeat.store.shards import codec as shards
 if TYPE_CHECKING:
     from dkfeat.blocks import BadRow, SourceFile, Split
     from dkfeat.engine.plan import Plan
-    from dkfeat.engine.resolve.resolve import Resolved
+    from dkfeat.engine.resolve import Resolved
     from dkfeat.engine.runners.open import LazyRunner
     from dkfeat.sources.base import Source
     from dkfeat.store.commit.batch import Batch

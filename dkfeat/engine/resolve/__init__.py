@@ -1,1 +1,0 @@
-"""Resolution of a run: arguments, inherited settings, defaults and the fitted map."""
