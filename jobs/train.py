@@ -9,6 +9,7 @@ import click
 from dkfeat.cli import DkfeatCommand
 from dkfeat.cli.jobs import load_job, open_runs
 from dkfeat.cli.options.storage import resolve_options
+from dkfeat.engine.open import Target
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.model_files import check_target
 from dkfeat.learn.train import train
@@ -23,7 +24,9 @@ def main(conf: str) -> None:
     """
     job = load_job(conf, needs="train")
     options = {item.name: getattr(job.train, item.name) for item in fields(job.train)}
-    shards, out = options.pop("shards"), options.pop("out")
+    shards, out, resume = (options.pop(name) for name in ("shards", "out", "resume"))
+    if options["checkpoint"] is not None:
+        options["checkpoint"] = Target(options["checkpoint"], resume=resume)
     of_store = resolve_options(options["storage_options"], "train.storage_options")
     options["storage_options"] = of_store if is_url(shards) else None
     if out is not None:

@@ -14,6 +14,7 @@ CLASS_LOSSES = ("squared_hinge", "hinge", "log_loss")
 """Losses for classes, the default first."""
 REAL_LOSSES = ("squared_error", "huber")
 """Losses for regression, the default first."""
+TASKS = ("auto", "classification", "regression")
 DEFAULT_C = (0.01, 0.1, 1.0, 10.0, 100.0)
 C_TEXT = ",".join(f"{C:g}" for C in DEFAULT_C)
 """The value of `DEFAULT_C` as the command line takes it."""
@@ -62,6 +63,12 @@ class SGD(Settings):
         have about the same number of rows. The same seed and number of parts give the same weights, bit for bit, even
         on other workers or if workers are lost. By default, with a client, the number of tasks that run at a time, but
         at most the number of shards; without a client, training is sequential.
+    task : {"auto", "classification", "regression"}, default="auto"
+        Meaning of the labels. "auto" means classification, unless the loss is a regression loss. Shards with lists of
+        labels give one model for each label, trained against the rest.
+    class_weight : "balanced" or mapping of label to float, optional
+        Weight of the rows of each class; 1 for labels that are not in the mapping. "balanced" sets weights in inverse
+        proportion to the number of rows of the class, 1 on average.
 
     Raises
     ------
@@ -88,10 +95,13 @@ class SGD(Settings):
     shuffle_rows: Positive | None = None
     loaders: Positive = 1
     parts: Positive | None = None
+    task: Literal["auto", "classification", "regression"] = "auto"
+    class_weight: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         from dkfeat.validation import check_choice, check_integer, check_real
 
+        check_choice(self.task, "task", TASKS)
         losses = CLASS_LOSSES + REAL_LOSSES
         _set(self, loss=_checked(self.loss, "loss", lambda item: check_choice(item, "loss", losses)))
         _set(self, alpha=_checked(self.alpha, "alpha", lambda item: check_real(item, "alpha", above=0)))
@@ -120,6 +130,10 @@ class Liblinear(Settings):
         value that scores best on the held-out rows, or of equal ones with the smallest.
     validation_fraction : float, default=0.1
         Share of the rows that is held out to choose, in (0, 1).
+    task : {"auto", "classification"}, default="auto"
+        Labels are classes.
+    class_weight : "balanced" or mapping of label to float, optional
+        Weight of the rows of each class, as for `SGD`.
 
     Raises
     ------
@@ -139,10 +153,14 @@ class Liblinear(Settings):
     loss: str = CLASS_LOSSES[0]
     C: float | Sequence[float] = DEFAULT_C
     validation_fraction: float = 0.1
+    task: Literal["auto", "classification", "regression"] = "auto"
+    class_weight: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         from dkfeat.validation import check_choice
 
+        if check_choice(self.task, "task", TASKS) == "regression":
+            raise ConfigError(foreign_options(["task='regression'"]))
         if not isinstance(self.loss, str):
             raise ConfigError(foreign_options(["several losses"]))
         check_choice(self.loss, "loss", CLASS_LOSSES)
@@ -210,12 +228,8 @@ class TrainConfig(Settings):
     """Shards that select alpha, loss and number of epochs."""
     out: str | None = None
     """Folder to save the model in, or its URL."""
-    task: Literal["auto", "classification", "regression"] = "auto"
-    """Kind of labels; auto: classes, unless the loss is one for regression."""
     solver: SGD | Liblinear = field(default_factory=SGD)
     """Name of the solver, sgd or liblinear; its options are keys of the same mapping."""
-    class_weight: str | Mapping[str, Any] | None = None
-    """"balanced", or weights by label; None: weight 1 for all."""
     checkpoint: str | None = None
     """Local folder in which the state is saved every 30 s, and from which an interrupted training continues."""
     resume: bool = True

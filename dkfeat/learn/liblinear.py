@@ -47,7 +47,6 @@ def train_liblinear(
     solver: Liblinear,
     *,
     test: ShardDataset | None = None,
-    class_weight: Any = None,
     seed: int = 0,
     progress: bool | Callable[[Mapping[str, Any]], None] = False,
 ) -> LinearModel:
@@ -58,7 +57,7 @@ def train_liblinear(
     data : ShardDataset
         Shards with one label for each row and at least two classes. Row weights are used if there are any.
     solver : Liblinear
-    test, class_weight, progress
+    test, progress
         As in `dkfeat.train`.
     seed : int, default=0
         Seed of the held-out rows and of LIBLINEAR, at least 0.
@@ -87,7 +86,7 @@ def train_liblinear(
     if test is not None:
         check_same_features(data.spec, test.spec, shards="the test shards", owner="the training shards'", like="TRAIN")
     grid = as_grid(solver.C, "C")
-    class_weight = check_class_weight(class_weight)
+    class_weight = check_class_weight(solver.class_weight)
     task = task_of(data, "classification")
     if task == "multilabel":
         raise ConfigError(

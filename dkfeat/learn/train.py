@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +13,9 @@ from sklearn.preprocessing import normalize
 
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import SGD, SOLVERS, Liblinear, foreign_options
+from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.rows import prefetch
+from dkfeat.engine.open import Target, as_target
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.model import LinearModel
@@ -30,17 +33,31 @@ if TYPE_CHECKING:
     from dkfeat.sources.base import Source
 
 
+def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
+    """Move former keywords of `train` into its solver and its checkpoint."""
+    given = arguments.get("solver", "sgd")
+    solver = SOLVERS[check_choice(given, "solver", tuple(SOLVERS))]() if isinstance(given, str) else given
+    arguments["solver"] = replace(solver, **{name: old[name] for name in ("task", "class_weight") if name in old})
+    if "resume" in old and arguments.get("checkpoint") is not None:
+        arguments["checkpoint"] = replace(as_target(arguments["checkpoint"]), resume=old["resume"])
+
+
+_MOVED = {
+    "task": "dkfeat.SGD(task=...)",
+    "class_weight": "dkfeat.SGD(class_weight=...) or dkfeat.Liblinear(class_weight=...)",
+    "resume": "checkpoint=dkfeat.Target(folder, resume=...)",
+}
+
+
+@moved_parameters(_move, _MOVED)
 def train(
     shards: ShardDataset | str | os.PathLike[str],
     solver: Literal["sgd", "liblinear"] | SGD | Liblinear = "sgd",
     *,
     test: ShardDataset | str | os.PathLike[str] | None = None,
     validation: ShardDataset | str | os.PathLike[str] | None = None,
-    task: Literal["auto", "classification", "regression"] = "auto",
-    class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = True,
-    client: Client | None = None,
+    checkpoint: str | os.PathLike[str] | Target | None = None,
+    client: Client | ExecutionConfig | None = None,
     random_state: Any = 0,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
@@ -63,20 +80,12 @@ def train(
     validation : ShardDataset, str or path, optional
         Shards made by the same map. They replace the rows held out of training in the choice among alphas, losses and,
         with `patience`, epochs. "sgd" only.
-    task : {"auto", "classification", "regression"}, default="auto"
-        Meaning of the labels. "auto" means classification, unless the loss is a regression loss. Shards with lists of
-        labels give one model for each label, trained against the rest.
-    class_weight : "balanced" or mapping of label to float, optional
-        Weight of the rows of each class; 1 for labels that are not in the mapping. "balanced" sets weights in inverse
-        proportion to the number of rows of the class, 1 on average.
-    checkpoint : str or path, optional
+    checkpoint : str, path or Target, optional
         Local folder for the training state. The same training on the same manifest continues from it, also within an
         epoch. The state is saved every 30 seconds (when the next window of 65,536 rows ends) and at the end. With
         `parts` it is saved only after an epoch, when the weights of the parts have been averaged. It takes about twice
         the size of the weights, which have 4 or 8 bytes for each feature and class. Remove the folder when the model is
-        saved.
-    resume : bool, default=True
-        False starts from the beginning and ignores the state in `checkpoint`.
+        saved. With ``dkfeat.Target(folder, resume=False)`` training starts from the beginning.
     client : distributed.Client, optional
         Cluster on which parts of the shards are trained in parallel, see `dkfeat.SGD`. Without a client, one descent in
         this process passes over all shards, or, with ``SGD(parts=...)``, the threads of this process train the parts. A
@@ -141,20 +150,20 @@ def train(
         seed = check_seed(random_state)
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    data, validation, test = (_opened(given, storage_options) for given in (shards, validation, test))
-    options: dict[str, Any] = {"test": test, "class_weight": class_weight, "seed": seed, "progress": progress}
+    data, held_out, test = (_opened(given, storage_options) for given in (shards, validation, test))
+    options: dict[str, Any] = {"test": test, "seed": seed, "progress": progress}
     if isinstance(solver, Liblinear):
         # late import: loads scikit-learn's solvers only when they are used
         from dkfeat.learn.liblinear import train_liblinear
 
         where = client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
-        unused = {"validation": validation, "checkpoint": checkpoint} | where
-        foreign = [name for name, value in unused.items() if value is not None] + ["task"] * (task == "regression")
+        unused = {"validation": held_out, "checkpoint": checkpoint} | where
+        foreign = [name for name, value in unused.items() if value is not None]
         if foreign:
             raise ConfigError(foreign_options(foreign))
         return train_liblinear(data, solver, **options)
-    options |= {"validation": validation, "task": task, "checkpoint": checkpoint, "resume": resume, "client": client}
-    return train_sgd(open_training(data, solver, **options))
+    state = None if checkpoint is None else as_target(checkpoint)
+    return train_sgd(open_training(data, solver, validation=held_out, checkpoint=state, client=client, **options))
 
 
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:

@@ -288,7 +288,7 @@ def test_train_options__are_the_same_everywhere():
     call = _defaults_of_call(dkfeat.train)
     call = _only(set(call) - EXECUTION - {"progress", "client"}, call)
     config = _defaults_of_fields(TrainConfig)
-    del config["out"]
+    del config["out"], config["resume"]  # of `LinearModel.save`, and of the checkpoint's `Target`
     assert _only(call, {**config, "shards": call["shards"], "solver": "sgd"}) == call
     assert set(config) == set(call)
     command = {"random_state" if name == "seed" else name for name in _defaults_of_command("train", "a")}

@@ -137,7 +137,7 @@ def test_train__dispatches_and_scores_the_test_shards(digits):
 @pytest.mark.parametrize("loss", ["squared_hinge", "log_loss"])
 def test_train__class_weights_are_those_of_scikit_learn(digits, loss):
     data = digits["binary"]
-    model = dkfeat.train(data, dkfeat.Liblinear(C=1.0, loss=loss), class_weight={"1": 3.0}, progress=False)
+    model = dkfeat.train(data, dkfeat.Liblinear(C=1.0, loss=loss, class_weight={"1": 3.0}), progress=False)
     X, y = data.to_scipy()
     kind = LinearSVC(class_weight={1: 3.0}, random_state=0)
     if loss == "log_loss":
@@ -187,8 +187,8 @@ def test_train__balanced_weights_of_held_out_rows_do_not_choose_c(tmp_path):
     data = dkfeat.open_shards(tmp_path / "shards")
     X, y = data.to_scipy()
     held = split_held_out(y, 0.3, seed=0)
-    solver = Liblinear(C=(0.1, 1.0, 10.0), validation_fraction=0.3)
-    model = dkfeat.train(data, solver, class_weight="balanced", progress=False)
+    solver = Liblinear(C=(0.1, 1.0, 10.0), validation_fraction=0.3, class_weight="balanced")
+    model = dkfeat.train(data, solver, progress=False)
     for entry in model.training["grid"]:
         peer = LinearSVC(C=entry["C"], dual="auto", class_weight="balanced", random_state=0)
         assert entry["accuracy"] == peer.fit(X[~held].astype(np.float64), y[~held]).score(X[held], y[held])
@@ -201,9 +201,9 @@ def test_train__refuses_weights_of_unknown_labels_before_reading(digits, monkeyp
         train_by_liblinear(data, class_weight={"77": 1.0})
 
 
-def train_by_liblinear(data, class_weight=None, **options):
+def train_by_liblinear(data, **options):
     kind, own = split_solver_options("liblinear", options)
-    return dkfeat.train(data, kind(**own), class_weight=class_weight, progress=False)
+    return dkfeat.train(data, kind(**own), progress=False)
 
 
 def test_train__says_what_liblinear_does_not_take(digits):
@@ -212,6 +212,7 @@ def test_train__says_what_liblinear_does_not_take(digits):
         ({"average": False}, "average cannot be given"),
         ({"parts": 2}, "parts cannot be given"),
         ({"loss": ["hinge", "log_loss"]}, "several losses"),
+        ({"task": "regression"}, "task='regression' cannot be given"),
         ({"class_weight": {"77": 1.0}}, "label 77, but the classes are 0, 1, 2"),
         ({"class_weight": "even"}, "class_weight='even'"),
     ):

@@ -24,7 +24,7 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinea
 @options_of(SGD, "validation_fraction", "refit")
 @heading("Model")
 @option_of(TrainConfig, "out", metavar="MODEL")
-@option_of(TrainConfig, "task")
+@option_of(SGD, "task")
 @option_of(SGD, "loss", type=Choice(CLASS_LOSSES + REAL_LOSSES), multiple=True)
 @click.option(
     "--class-weight",
@@ -80,16 +80,18 @@ def train(
       dkfeat train features/train --n-workers 4 --out model
       dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
+    from dkfeat.engine.open import Target
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.train import train as run
 
-    weights = _class_weight(class_weight)  # so that a mistake is an error before the training, not after
+    options["class_weight"] = _class_weight(class_weight)
+    state, resume = options.pop("checkpoint"), options.pop("resume")
     if out is not None:
-        check_target(out, storage_options, options["checkpoint"])
+        check_target(out, storage_options, state)
     model = run(
         shards,
         make_solver(solver, options),
-        class_weight=weights,  # type: ignore[arg-type]  # a text is always "balanced"
+        checkpoint=None if state is None else Target(state, resume=resume),
         random_state=seed,
         storage_options=options_at(shards, storage_options),
         progress=progress_of(ctx, lambda log: lambda entry: log("epoch", **entry), wanted=progress),

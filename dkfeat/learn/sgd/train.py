@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.open import Target
     from dkfeat.engine.runners.open import LazyRunner
 
 
@@ -64,8 +64,7 @@ class TrainingJob:
     """Shards that choose among variants and epochs."""
     test: ShardDataset | None
     """Shards that are scored and do not influence the training."""
-    checkpoint: str | os.PathLike[str] | None
-    resume: bool
+    checkpoint: Target | None
     client: Any
     progress: bool | Callable[[Mapping[str, Any]], None]
 
@@ -118,10 +117,13 @@ def train_sgd(job: TrainingJob) -> LinearModel:
 def _refitted(job: TrainingJob, model: LinearModel, workers: LazyRunner | None) -> LinearModel:
     chosen = {name: model.training[name] for name in ("loss", "alpha")}
     # a folder for each choice: the first training may continue with more epochs and then choose another variant
-    folder = None if job.checkpoint is None else Path(job.checkpoint) / "refit-{loss}-{alpha!r}".format_map(chosen)
+    state = None
+    if job.checkpoint is not None:
+        folder = Path(job.checkpoint.path) / "refit-{loss}-{alpha!r}".format_map(chosen)
+        state = replace(job.checkpoint, urlpath=folder)
     epochs = job.solver.epochs if job.solver.patience is None else model.training["epoch"]
     solver = replace(job.solver, **chosen, epochs=epochs, patience=None, validation_fraction=None)
-    refitted = _train_once(replace(job, solver=solver, validation=None, checkpoint=folder), workers)
+    refitted = _train_once(replace(job, solver=solver, validation=None, checkpoint=state), workers)
     kept = ("grid", "patience", "validation_fraction", "epochs")
     choice = {name: model.training[name] for name in kept if model.training.get(name) is not None}
     return replace(refitted, training={**refitted.training, **choice, "refit": True})
@@ -144,7 +146,8 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
     on_epoch = job.progress if callable(job.progress) else lines
     with open_averaging(rows, config, parts=solver.parts, workers=workers) as averaging, lines or nullcontext():
         n_parts = None if averaging is None else averaging.n_parts
-        checkpoints = None if job.checkpoint is None else Checkpoints(job.checkpoint, job.pins | {"parts": n_parts})
+        state = job.checkpoint
+        checkpoints = None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts})
         training = Training(
             rows=rows,
             config=config,
@@ -156,7 +159,7 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
             averaging=averaging,
             **scored,
         )
-        chosen = training.run(resume=job.resume)
+        chosen = training.run(resume=state is None or state.resume)
     return _model(job, training, chosen, n_parts)
 
 
@@ -225,8 +228,6 @@ def open_training(
     *,
     validation: ShardDataset | None,
     test: ShardDataset | None,
-    task: str,
-    class_weight: Any,
     **options: Any,
 ) -> TrainingJob:
     """Check options against the shards, and resolve those that depend on them; arguments are those of `dkfeat.train`.
@@ -242,8 +243,8 @@ def open_training(
     """
     if solver.validation_fraction is not None and validation is not None:
         raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
-    weights = check_class_weight(class_weight)
-    task = task_of(data, task, several(solver.loss))
+    weights = check_class_weight(solver.class_weight)
+    task = task_of(data, solver.task, several(solver.loss))
     fit = REAL_LOSSES if task == "regression" else CLASS_LOSSES
     losses = fit[:1] if solver.loss is None else several(solver.loss)
     strange = [loss for loss in losses if loss not in fit]

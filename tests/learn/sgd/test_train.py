@@ -368,7 +368,7 @@ def test_train__features_of_any_length_are_scaled(tmp_path):
 @pytest.mark.parametrize("heavy", [10.0, 1000.0])
 def test_class_weights__however_large_do_not_diverge(loss, heavy):
     X, y = blobs(600, 2, seed=1, spread=0.6)  # classes that overlap: errors on both sides in every epoch
-    model = train(FakeShards(X, y), dkfeat.SGD(loss=loss, epochs=20), class_weight={"3": heavy}, progress=False)
+    model = train(FakeShards(X, y), dkfeat.SGD(loss=loss, epochs=20, class_weight={"3": heavy}), progress=False)
     predicted = model.predict(X)
     assert np.mean(predicted[y == 3] == 3) > 0.95
     assert np.abs(model.coef).max() < 1000
@@ -386,7 +386,7 @@ def test_weights__one_heavy_row_does_not_diverge(loss):
 def test_class_weights__name_long_labels_in_full():
     X, y = blobs(60, 2, seed=1)
     data = FakeShards(X, np.where(y == 3, 1234567.5, 1234568.5))
-    model = train(data, dkfeat.SGD(epochs=1), class_weight={1234567.5: 2.0}, progress=False)
+    model = train(data, dkfeat.SGD(epochs=1, class_weight={1234567.5: 2.0}), progress=False)
     assert model.training["class_weight"] == {"1234567.5": 2.0}
 
 
@@ -427,3 +427,22 @@ def test_class_weight__moves_the_border_as_far_as_a_batch_solver_does():
     exact = [recalls(solver.predict(others.features / 8)) for solver in batch]
     assert (found > np.min(exact, axis=0) - 0.06).all()
     assert (found < np.max(exact, axis=0) + 0.06).all()
+
+
+def test_train__keywords_of_before_warn(tmp_path):
+    X, y = blobs(60, 2, seed=1)
+    state = dkfeat.Target(tmp_path / "state", resume=False)
+    new = train(FakeShards(X, y), dkfeat.SGD(epochs=1, task="regression"), checkpoint=state, progress=False)
+    with pytest.warns(DeprecationWarning, match="is deprecated") as caught:
+        old = train(
+            FakeShards(X, y),
+            dkfeat.SGD(epochs=1),
+            task="regression",
+            class_weight=None,
+            checkpoint=tmp_path / "state",
+            resume=False,
+            progress=False,
+        )
+    assert [str(each.message).split()[1] for each in caught] == ["task", "class_weight", "resume"]
+    assert "use dkfeat.SGD(task=...)" in str(caught[0].message)
+    assert old.coef.tobytes() == new.coef.tobytes()
