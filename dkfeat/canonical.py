@@ -20,7 +20,7 @@ from dkfeat.errors import ShardError
 
 Kind = TypeVar("Kind")
 
-_CONVERTING = RLock()
+CONVERTING = RLock()
 """Held while msgspec converts, because two threads that convert to a new type at the same time crash the process."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -220,7 +220,7 @@ def typed(value: object, kind: type[Kind], what: str) -> Kind:
     dkfeat.errors.ShardError: example: Expected `int` >= 0 - at `$[...]`
     """
     try:
-        with _CONVERTING:
+        with CONVERTING:
             return msgspec.convert(value, kind)
     except msgspec.ValidationError as fault:
         raise ShardError(f"{what}: {str(fault)[:200]}") from None
@@ -246,7 +246,7 @@ def parse_typed(data: bytes | Undecoded, kind: type[Kind], what: str, *, max_byt
     n_bytes = memoryview(data).nbytes
     check_length(n_bytes, what, max_bytes)
     try:
-        with _CONVERTING:
+        with CONVERTING:
             return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as fault:
         raise ShardError(f"{what}: {str(fault)[:200]}") from None
@@ -270,7 +270,7 @@ def check_fields(record: object, what: str, kind: type | None = None) -> None:
         If a field has another type or is out of range; the message names `what` and the field.
     """
     try:
-        with _CONVERTING:
+        with CONVERTING:
             fields_of = _fields_of(kind or type(record))
             msgspec.convert(record, fields_of, from_attributes=True)
     except msgspec.ValidationError as fault:

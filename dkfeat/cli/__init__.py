@@ -27,11 +27,11 @@ from dkfeat.cli.commands.folders.report import report
 from dkfeat.cli.commands.folders.verify import verify
 from dkfeat.cli.commands.neighbors import index, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
-from dkfeat.cli.commands.settings import complete_paths, completion, config
+from dkfeat.cli.commands.settings import completion, config
 from dkfeat.cli.commands.train import train
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, set_log, text_of
-from dkfeat.cli.options.from_settings import Choice
 from dkfeat.cli.options.shared import quiet_option
+from dkfeat.cli.options.types import Choice
 
 __all__ = ["DkfeatCommand", "cli", "main", "set_log", "text_of"]
 
@@ -95,7 +95,6 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
 cli.sections = {title: tuple(str(command.name) for command in commands) for title, commands in _SECTIONS.items()}
 for command in chain.from_iterable(_SECTIONS.values()):
     cli.add_command(command)
-complete_paths(cli)
 
 
 def main() -> None:

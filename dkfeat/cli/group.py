@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
 from dkfeat.messages import close, nearest, shown
@@ -32,6 +33,10 @@ UNNAMED = "Options"
 WIDEST = 26
 """Maximum width, in columns, of an option with its help text beside it; wider ones have it on the next line."""
 _NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
+
+FOLDERS = {"DIR", "MODEL", "RUN", "SHARDS", "TARGET"}
+FILES = {"CONF", "DIR|FILE", "FILE", "FILES", "SOURCE", "SOURCE2"}
+"""Metavars, and names of arguments, that mark paths of folders and of files."""
 
 LOG = "dkfeat.log"
 """Key in `click.Context.meta` of the `LogLines`, whose JSON lines replace text on standard error."""
@@ -82,6 +87,59 @@ def apply_options(command: Command, *options: Callable[[Command], Command]) -> C
     return command
 
 
+class _Late:
+    """Options of a command that are made when its parameters are first used."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self.make = make
+
+
+def late(options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Make these options when the parameters of a command are first used, not when its module is imported."""
+
+    def put(command: Command) -> Command:
+        vars(command).setdefault("__click_params__", []).append(_Late(options))
+        return command
+
+    return put
+
+
+class _CompletedPath(click.ParamType):
+    """Parameter type of text that shells complete as a path; the text may also be a glob or a URL."""
+
+    name = "text"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
+        """Tell the shell to complete the path itself."""
+        return [CompletionItem(incomplete, type=self._kind)]
+
+
+def _completed(parameter: click.Parameter) -> click.Parameter:
+    """Let shells complete a parameter whose metavar or name marks it as a path."""
+    is_argument = isinstance(parameter, click.Argument)
+    written = parameter.metavar or (str(parameter.name).upper() if is_argument else "")
+    if parameter.type is click.STRING and written in FOLDERS | FILES:
+        parameter.type = _CompletedPath("dir" if written in FOLDERS else "file")
+    return parameter
+
+
+def _made(parameters: Iterable[Any]) -> Iterator[click.Parameter]:
+    """Yield parameters, with those in the place of `_Late` that it makes."""
+    for parameter in parameters:
+        if isinstance(parameter, _Late):
+
+            def collect() -> None:
+                """Collect options, as click's decorators do."""
+
+            parameter.make(collect)
+            yield from _made(reversed(vars(collect)["__click_params__"]))
+        else:
+            yield _completed(parameter)
+
+
 def set_log(ctx: click.Context, log: LogLines) -> None:
     """Write errors of this command and its subcommands as lines of JSON."""
     ctx.meta[LOG] = log
@@ -129,6 +187,19 @@ class _Base(click.Command):
     """Command with its docstring as help page, options under headings, and one-line usage errors."""
 
     context_class = _Context
+    _params: list[Any]
+    _has_late = True
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """Arguments and options; late ones are made when they are first used."""
+        if self._has_late:
+            self._params, self._has_late = list(_made(self._params)), False
+        return self._params
+
+    @params.setter
+    def params(self, given: list[click.Parameter]) -> None:
+        self._params = given
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

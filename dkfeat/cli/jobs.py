@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dkfeat.cli.options.storage import resolve_options
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
+from dkfeat.sources.formats import as_source
 
 if TYPE_CHECKING:
     from dkfeat.config import (
@@ -32,11 +33,24 @@ Part = TypeVar("Part")
 
 
 def load_job(path: str, needs: str | None = None) -> JobConfig:
-    """Read a job file, with defaults from Dask's configuration. For the arguments, see `load_config`."""
+    """Read a job file, with defaults from Dask's configuration, and check its sources and maps by making them.
+
+    For the arguments, see `load_config`.
+    """
     from dkfeat.config import load_config
+    from dkfeat.config.settings import errors_at
     from dkfeat.engine.runners.defaults import read_defaults
 
-    return load_config(path, needs, read_defaults())
+    job = load_config(path, needs, read_defaults())
+    for section in ("featurize", "predict", "evaluate"):
+        for number, part in enumerate(getattr(job, section)):
+            with errors_at(f"{path}: {section}[{number}].source"):
+                if part.source is not None:
+                    build_source(part.source)
+            with errors_at(f"{path}: {section}[{number}].map"):
+                if getattr(part, "map", None) is not None:
+                    build_map(part.map)
+    return job
 
 
 def build_map(config: MapConfig) -> FeatureMap:
@@ -68,50 +82,8 @@ def build_map(config: MapConfig) -> FeatureMap:
 
 def build_source(config: SourceConfig) -> Source:
     """Make the source that the settings describe."""
-    options = config.to_mapping()
-    storage_options = resolve_options(options.pop("storage_options"), "source.storage_options")
-    return source_of(options.pop("urlpath"), options, storage_options)
-
-
-def source_of(urlpath: str | Sequence[str], options: Mapping[str, Any], storage_options: Any) -> Source:
-    """Make a source of the named format, or of the format that the paths indicate.
-
-    Parameters
-    ----------
-    urlpath : str or sequence of str
-        Path, glob or URL, or several.
-    options : mapping
-        The fields of `SourceConfig` by name; those at their defaults count as left out.
-    storage_options : mapping or None
-        Options of fsspec.
-
-    Raises
-    ------
-    ConfigError
-        For an option that sources of this format do not have.
-    """
-    from dkfeat.config import SourceConfig
-    from dkfeat.filesystems.urls import printable
-    from dkfeat.sources.formats import format_class, format_of
-
-    paths = [urlpath] if isinstance(urlpath, str) else list(urlpath)
-    name = options.get("format", "auto")
-    if name == "auto":
-        name = format_of(paths)
-    kind = format_class(name)
-    defaults = {item.name: item.default for item in fields(SourceConfig)}
-    given = {key: _as_tuples(value) for key, value in options.items() if key != "format"}
-    given = {key: value for key, value in given.items() if value != _as_tuples(defaults[key])}
-    foreign = sorted(given.keys() - {item.name for item in fields(kind)})
-    if foreign:
-        to_do = "pass --format parquet (in a job file, format: parquet)" if name == "libsvm" else "leave it out"
-        raise ConfigError(f"{printable(paths[0])} is read as {name}, which has no option {', '.join(foreign)}; {to_do}")
-    made: Source = kind(tuple(paths), **given, storage_options=storage_options)
-    return made
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(_as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+    storage_options = resolve_options(config.storage_options, "source.storage_options")
+    return as_source(config.urlpath, storage_options, config.format, **config.options)
 
 
 def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:

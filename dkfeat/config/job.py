@@ -8,59 +8,42 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from dkfeat.config.execution import DefaultsConfig, ExecutionConfig
-from dkfeat.config.settings import Positive, Settings, errors_at, one_of, read_yaml
+from dkfeat.config.settings import Settings, errors_at, one_of, read_yaml
 from dkfeat.config.train import TrainConfig
 from dkfeat.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig(Settings):
-    """Source files, and the options of ``LibsvmSource`` and ``ParquetSource`` for them, with the same defaults."""
+    """Source files, and the options of their format as keys beside these; the class of the format checks them."""
 
     urlpath: str | tuple[str, ...]
     """Path, glob or fsspec URL, or several."""
-    format: Literal["auto", "libsvm", "parquet"] = "auto"
-    """Format of the files; auto: Parquet for names in .parquet, .parq and .pq and for folders of such files, else
+    format: str = "auto"
+    """Name of the format; auto: Parquet for names in .parquet, .parq and .pq and for folders of such files, else
     LIBSVM text."""
-    n_features: Positive | None = None
-    """Number of columns. Left out: found by a scan."""
-    zero_based: bool | Literal["auto"] = "auto"
-    """Column numbers start at 0 rather than 1; auto: found by a scan."""
-    blocksize: int | str = "64MiB"
-    """Bytes of text, or of Parquet rows in memory, that a task reads at a time."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Type of the values in memory."""
-    multilabel: bool = False
-    """Labels are comma-separated lists, as in 1,5,7."""
-    query_id: bool | str = False
-    """Keep query ids: from ``qid:n`` in text; from the column qid, or the column named here, in Parquet."""
-    labels: tuple[int | float, ...] | None = None
-    """Allowed labels, such as -1 and 1; any other is an error."""
-    label_dtype: Literal["auto", "int64", "float64"] = "auto"
-    """Type of the labels; auto: int64 if all are whole numbers of 64 bits."""
-    max_line_bytes: int | str = "256MiB"
-    """Bytes of the longest line that is accepted."""
-    features: str | tuple[str, ...] | None = None
-    """Parquet columns of features. Left out: all numeric columns without another use."""
-    features_as: Literal["auto", "columns", "vector", "sparse"] = "auto"
-    """Layout of Parquet features: a column for each, one column of vectors, or one of sparse pairs."""
-    label: str | None = "label"
-    """Parquet column of labels; null: rows have no labels, and 0 is stored."""
-    weight: str | None = None
-    """Parquet column of weights, kept in shards."""
-    id: str | None = None
-    """Parquet column that shards keep as ``id``."""
-    keep: str | tuple[str, ...] = ()
-    """More Parquet columns that shards keep."""
-    filters: tuple[Any, ...] | None = None
-    """Parquet rows to read, such as ``[[day, ">=", 2026-11-20]]``; all comparisons must hold."""
     storage_options: Mapping[str, Any] | None = None
     """Options of fsspec for URLs; a credential is given as ``env:NAME``, the name of a variable."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the format by name."""
 
     def __post_init__(self) -> None:
         if not self.urlpath:
             raise ConfigError("urlpath is empty, but a source needs at least one file, glob or URL")
-        Settings.__post_init__(self)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:
+        """Read settings from ``{urlpath: ..., <option>: ...}``."""
+        if not isinstance(mapping, Mapping):
+            return super(SourceConfig, cls).from_mapping(mapping, place=place)
+        own = {key: value for key, value in mapping.items() if key in ("urlpath", "format", "storage_options")}
+        options = {str(key): value for key, value in mapping.items() if key not in own}
+        return super(SourceConfig, cls).from_mapping({**own, "options": options}, place=place)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values that `from_mapping` converts back to an equal object."""
+        own = super(SourceConfig, self).to_mapping()
+        return own.pop("options") | own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

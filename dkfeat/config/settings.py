@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import stat
-import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from dataclasses import MISSING, fields
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,18 +16,8 @@ from typing import Annotated, Any, Literal, Self
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
 
-
-@dataclass(frozen=True, slots=True)
-class Minimum:
-    """Smallest value that a field may have, stated in its type."""
-
-    value: int
-
-
-Positive = Annotated[int, Minimum(1)]
+Positive = Annotated[int, "at least 1"]
 """Whole number of at least 1."""
-_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}
-"""Names of the types of plain values in messages."""
 
 
 class Settings:
@@ -37,12 +26,12 @@ class Settings:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check the bounds that the types of the fields state."""
-        cls: Any = type(self)
-        for name, least in _bounds(cls).items():
-            value = getattr(self, name)
-            if isinstance(value, int):
-                at_least(name, value, least)
+        """Check that fields of type `Positive` are at least 1."""
+        for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass, but not this base class
+            value = getattr(self, item.name)
+            is_positive = re.search("Positive|at least 1", str(item.type))  # an evaluated type, or its text
+            if is_positive and isinstance(value, int) and value < 1:
+                raise ConfigError(f"{item.name}={value}, but it must be at least 1")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:
@@ -69,8 +58,9 @@ class Settings:
             if key not in hints:
                 raise ConfigError(f"{path}: unknown key; {nearest(str(key), list(hints), 'keys')}")
             values[key] = _read(value, hints[key], path)
-        missing = [name for name in _required(cls) if name not in values]
-        if missing:
+        declared = fields(cls)  # type: ignore[arg-type]  # as above
+        required = [item.name for item in declared if item.default is item.default_factory is MISSING]
+        if missing := [name for name in required if name not in values]:
             raise ConfigError(f"{place or 'settings'}: {', '.join(missing)} must be given")
         with errors_at(place):
             return cls(**values)
@@ -92,12 +82,6 @@ def errors_at(place: str) -> Iterator[None]:
         raise ConfigError(f"{place}: {error}") from None
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """Raise an error for a smaller value."""
-    if value < least:
-        raise ConfigError(f"{name}={value}, but it must be at least {least}")
-
-
 def one_of(name: str, value: Any, other: str, other_value: Any) -> None:
     """Check that exactly one of two settings is given."""
     if (value is None) == (other_value is None):
@@ -106,73 +90,58 @@ def one_of(name: str, value: Any, other: str, other_value: Any) -> None:
 
 
 def _read(value: Any, hint: Any, path: str) -> Any:
-    """Check a plain value against a type hint; lists become tuples, mappings become settings."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and issubclass(hint, Settings):
-        return hint.from_mapping(value, place=path)
-    if hint is Any:
-        return value
-    if hint in _NAMES:  # in Python, true and false are whole numbers too
-        kinds = (int, float) if hint is float else hint
-        accepted = isinstance(value, kinds) and isinstance(value, bool) == (hint is bool)
-        value = float(value) if accepted and hint is float else value
-    elif origin is Literal:
-        accepted = any(value == choice and type(value) is type(choice) for choice in arguments)
-    elif origin is Mapping:
-        accepted = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-    elif origin in (tuple, Sequence):
-        accepted = isinstance(value, Sequence) and not isinstance(value, str)
-        if accepted:
-            return tuple(_read(item, arguments[0], f"{path}[{index}]") for index, item in enumerate(value))
-    else:
-        return _read_union(value, arguments, path)
-    if not accepted:
-        raise ConfigError(f"{path}: expected {_describe(hint)}, got {value!r:.100} ({_kind(value)})")
-    return value
+    """Convert a plain value to a type; mappings become settings, lists tuples."""
+    choices = (hint, *typing.get_args(hint))
+    inner = next((kind for kind in choices if isinstance(kind, type) and issubclass(kind, Settings)), None)
+    if inner is None:
+        return _convert(value, hint, path)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{path}: expected a list of keys and values, got {value!r:.100} ({_kind(value)})")
+        return tuple(inner.from_mapping(item, place=f"{path}[{index}]") for index, item in enumerate(value))
+    return None if value is None and type(None) in choices else inner.from_mapping(value, place=path)
 
 
-def _read_union(value: Any, choices: tuple[Any, ...], path: str) -> Any:
-    settings = [hint for hint in choices if isinstance(hint, type) and issubclass(hint, Settings)]
-    if settings and value is not None:
-        return settings[0].from_mapping(value, place=path)
-    for hint in choices:
-        try:
-            return _read(value, hint, path)
-        except ConfigError:
-            continue
-    expected = " or ".join(_describe(hint) for hint in choices)
-    raise ConfigError(f"{path}: expected {expected}, got {value!r:.100} ({_kind(value)})")
+def _convert(value: Any, hint: Any, path: str) -> Any:
+    """Check a plain value against a type by msgspec; lists become tuples."""
+    import msgspec  # late: help pages do not need it
+
+    from dkfeat.canonical import CONVERTING
+
+    try:
+        with CONVERTING:
+            found = msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        expected, _, place = str(error).partition(" - at `$")
+        if match := re.match(r"Expected `(.*)`, got", expected):
+            kinds = [_NAMES.get(kind, kind) for kind in match[1].split(" | ")]
+            expected = f"expected {' or '.join(dict.fromkeys(kinds))}"
+        elif expected.startswith("Invalid enum"):
+            words = [word for choice in (hint, *typing.get_args(hint)) for word in _words(choice)]
+            expected = f"expected {' or '.join(map(repr, words))}"
+        raise ConfigError(f"{path}{place.rstrip('`')}: {expected}, got {value!r:.100} ({_kind(value)})") from None
+    return tuple(found) if isinstance(found, list) and hint is not Any else found
 
 
-@cache
-def _bounds(cls: type) -> dict[str, int]:
-    """Smallest values of the fields whose types state one, alone or as an alternative to None."""
-    found = {}
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
-        for choice in (hint, *typing.get_args(hint)):
-            for extra in getattr(choice, "__metadata__", ()):
-                if isinstance(extra, Minimum):
-                    found[name] = extra.value
-    return found
+def _words(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
 
 
-def _required(cls: type) -> list[str]:
-    return [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
-
-
-def _describe(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return " or ".join(repr(choice) for choice in typing.get_args(hint))
-    if typing.get_origin(hint) in (tuple, Sequence):
-        return f"a list of {_describe(typing.get_args(hint)[0])}"
-    if isinstance(hint, types.UnionType):
-        choices = typing.get_args(hint)
-        return " or ".join(_describe(choice) for choice in choices if choice is not int or float not in choices)
-    return _NAMES.get(hint, "values" if hint is Any else "keys and values")
+_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "null": "nothing",
+    "array": "a list",
+    "object": "keys and values",
+}
+"""Words for msgspec's names of types."""
 
 
 def _kind(value: Any) -> str:
-    return _NAMES.get(type(value), "a list" if isinstance(value, list | tuple) else type(value).__name__)
+    names = {bool: "bool", int: "int", float: "float", str: "str", type(None): "null", list: "array", tuple: "array"}
+    return _NAMES.get(names.get(type(value), "object" if isinstance(value, Mapping) else ""), type(value).__name__)
 
 
 def _plain(value: Any) -> Any:

@@ -9,11 +9,11 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
 from dkfeat.errors import ConfigError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dkfeat.maps._base import FeatureMap as FeatureMap
 
 CLASSES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib import import_module
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -56,16 +57,25 @@ def format_of(paths: Sequence[str]) -> str:
 def as_source(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None = None,
-    kind: str | None = None,
+    kind: str = "auto",
+    **options: Any,
 ) -> Source:
-    """Convert a path, glob, URL or several of them to a source with default options; return a source unchanged.
+    """Convert a path, glob, URL or several of them to a source; return a source unchanged.
 
-    The `kind` is the name of a format; None: the format that the paths indicate.
+    Parameters
+    ----------
+    source : Source, path, glob, URL, or a list of these
+    storage_options : mapping or None
+        Options of fsspec.
+    kind : str
+        Name of a format; "auto": the format that the paths indicate.
+    **options
+        Options of the format. Those with a value that is the default in any format count as left out.
 
     Raises
     ------
     ConfigError
-        For anything else, and for storage options together with a source object.
+        For anything else, options that the format does not have, and options together with a source object.
     """
     from dkfeat.sources.base import Source
 
@@ -75,8 +85,33 @@ def as_source(
         return source
     if isinstance(source, str | PathLike):
         source = [source]
-    if isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source):
-        paths = tuple(fspath(item) for item in source)
-        made: Source = format_class(kind or format_of(paths))(paths, storage_options=storage_options)
-        return made
-    raise ConfigError(f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source")
+    if not (isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source)):
+        raise ConfigError(f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source")
+    paths = tuple(fspath(item) for item in source)
+    name = format_of(paths) if kind == "auto" else kind
+    made: Source = format_class(name)(paths, **_own_options(name, paths, options), storage_options=storage_options)
+    return made
+
+
+def _own_options(name: str, paths: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not at a default; those of other formats are an error."""
+    known = {of: {item.name: item.default for item in fields(format_class(of))} for of in FORMATS}
+    given = {
+        key: value
+        for key, value in options.items()
+        if not any(key in defaults and _equal(value, defaults[key]) for defaults in known.values())
+    }
+    foreign = sorted(given.keys() - known[name].keys())
+    if foreign:
+        from dkfeat.filesystems.urls import printable  # late: help pages do not need it
+
+        others = [of for of in FORMATS if known[of].keys() >= set(foreign)]
+        to_do = "leave it out" if others else nearest(foreign[0], list(known[name]), "options")
+        if others and name == next(iter(FORMATS)):
+            to_do = f"pass --format {others[0]} (in a job file, format: {others[0]})"
+        raise ConfigError(f"{printable(paths[0])} is read as {name}, which has no option {', '.join(foreign)}; {to_do}")
+    return given
+
+
+def _equal(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)

@@ -43,11 +43,11 @@ class FileOptions:
     n_features: int | None = field(default=None, kw_only=True)
     """Number of columns, 1 to 2**63 - 1; None: found in the files' metadata, or by a scan."""
     blocksize: int | str = field(default="64MiB", kw_only=True)
-    """Target size of the rows of a split and of a piece, from 1 byte to 2 GiB; stored as a number of bytes."""
+    """Target size of the rows of a split and of a piece, from 1 byte to 2 GiB. Stored as a number of bytes."""
     dtype: Literal["float32", "float64"] = field(default="float32", kw_only=True)
     """Type of the values; a value that overflows it is an error."""
     labels: tuple[float, ...] | None = field(default=None, kw_only=True)
-    """Allowed labels; any other is an error. None: all."""
+    """Allowed labels, such as -1 and 1; any other is an error. None: all."""
     label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
     """Type of the labels; "auto": int64 if all labels are integers of int64, else float64. This is decided by `labels`
     if given, else by the labels of the whole source. Integers are never rounded: one that is not exact in the type is

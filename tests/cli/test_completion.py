@@ -11,9 +11,6 @@ from click.shell_completion import ShellComplete
 
 from dkfeat.cli import cli
 from dkfeat.cli.commands.settings import VARIABLE
-from dkfeat.cli.options.maps import KERNELS, MAPS, PROJECTIONS
-from dkfeat.errors import ConfigError
-from dkfeat.maps import FEATURE_MAPS
 from tests.cli.test_commands import run
 
 
@@ -61,23 +58,6 @@ def test_completion__knows_every_path(name):
         metavar = parameter.metavar or str(parameter.name).upper()
         if metavar in ("DIR", "FILE", "MODEL", "SHARDS", "SOURCE", "TARGET"):
             assert parameter.type.shell_complete(None, parameter, "")[0].type in ("dir", "file"), parameter
-
-
-@pytest.mark.parametrize("name", sorted(KERNELS))
-def test_map_options__know_the_kernels_of_each_map(name):
-    rows = [[1.0, 2.0], [2.0, 1.0]]
-    with pytest.raises(ConfigError) as caught:
-        FEATURE_MAPS[name](kernel="?").fit(rows)
-    told = str(caught.value).split("one of ")[1]
-    assert told == ", ".join(map(repr, KERNELS[name]))
-
-
-def test_map_options__know_the_projections():
-    for name, known in (("fourier", PROJECTIONS), ("laplace", PROJECTIONS[:3])):
-        assert "projection" in MAPS[name]
-        with pytest.raises(ConfigError) as caught:
-            FEATURE_MAPS[name](projection="?").fit([[1.0]])
-        assert str(caught.value).split("one of ")[1] == ", ".join(map(repr, known))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

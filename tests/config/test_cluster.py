@@ -50,7 +50,7 @@ def test_conf_cluster__commented_settings_exist(kind):
         ({"kind": "slurm", "n_workers": 6}, "threads_per_worker, memory_limit must be given"),
         ({"kind": "local", "queue": "q"}, "queue: unknown key"),
         ({"kind": "ssh", "hosts": []}, "hosts is empty"),
-        ({"kind": "ssh", "hosts": "node"}, "hosts: expected a list of text"),
+        ({"kind": "ssh", "hosts": "node"}, "hosts: expected a list, got"),
         ({"kind": "ssh", "hosts": ["a"], "protocol": "ucx"}, "protocol: expected 'tcp' or 'tls'"),
     ],
 )

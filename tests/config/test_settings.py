@@ -10,8 +10,9 @@ import pytest
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.cli.jobs import build_rows, build_source
-from dkfeat.cli.options.shared import LIBSVM_OPTIONS, PARQUET_OPTIONS
+from dkfeat.cli.jobs import build_rows, build_source, load_job
+from dkfeat.cli.options.declared import declarations
+from dkfeat.cli.options.rows import OF_RUNS
 from dkfeat.config import (
     EvaluateConfig,
     ExecutionConfig,
@@ -25,6 +26,7 @@ from dkfeat.config import (
 from dkfeat.config.execution import load_cluster
 from dkfeat.engine.runners.open import read_address
 from dkfeat.errors import ConfigError
+from dkfeat.sources.formats import FORMATS, format_class
 
 JOB = """
 featurize:
@@ -50,7 +52,7 @@ def _write(folder: Path, text: str) -> Path:
 def test_load_config__reads_every_section(tmp_path):
     job = load_config(_write(tmp_path, JOB))
     first, second = job.featurize
-    assert first.source.labels == (-1.0, 1.0)
+    assert build_source(first.source).labels == (-1, 1)
     assert first.map.params == {"n_components": 512, "i_bits": 8, "random_state": 0}
     assert second.source.urlpath == ("a.svm", "b.svm")
     assert second.map is None
@@ -91,11 +93,19 @@ def test_to_mapping__reads_back_equal(tmp_path):
         ("run: {scheduler: 3}", ["run.scheduler: expected text or nothing, got 3"]),
         ("featurize: {out: a}", ["featurize: expected a list of keys and values"]),
         ("featurize: [{out: a, source: {urlpath: b}}]", ["featurize[0]: neither `map` nor `like`"]),
-        ("featurize: [{out: a, like: c, source: {urlpath: b, zero_based: 1}}]", ["source.zero_based", "'auto'"]),
+        (
+            "featurize: [{out: a, like: c, source: {urlpath: b, zero_based: 1}}]",
+            ["featurize[0].source: zero_based=1", "'auto'"],
+        ),
         (
             "featurize: [{out: a, like: c, source: {urlpath: b, labels: [1, x]}}]",
-            ["source.labels", "a list of a number"],
+            ["featurize[0].source: labels holds 'x'", "finite numbers"],
         ),
+        (
+            "featurize: [{out: a, like: c, source: {urlpath: b, n_featurs: 3}}]",
+            ["featurize[0].source: b is read as libsvm, which has no option n_featurs; did you mean 'n_features'?"],
+        ),
+        ("featurize: [{out: a, map: {name: gcsw}, source: {urlpath: b}}]", ["featurize[0].map: there is no map"]),
         (
             "featurize: [{out: a, map: {n_components: 3}, source: {urlpath: b}}]",
             ["featurize[0].map: expected a `name`"],
@@ -110,7 +120,7 @@ def test_to_mapping__reads_back_equal(tmp_path):
 def test_load_config__refuses_with_the_key_path(tmp_path, text, words):
     path = _write(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
-        load_config(path)
+        load_job(path)
     assert str(caught.value).startswith(f"{path}: ")
     for word in words:
         assert word in str(caught.value)
@@ -155,7 +165,7 @@ def test_load_config__merge_keys(tmp_path):
         "  - {source: {<<: *s, blocksize: 16MiB}, map: {<<: *m, seed: 1}, out: b}\n"
     )
     first, second = load_config(tmp_path / "job.yaml").featurize
-    assert (second.source.urlpath, second.source.blocksize) == ("a.svm", "16MiB")
+    assert (second.source.urlpath, second.source.options) == ("a.svm", {"blocksize": "16MiB"})
     assert [part.map.params for part in (first, second)] == [{"random_state": 0}, {"random_state": 1}]
 
 
@@ -189,36 +199,17 @@ def _only(names, mapping: dict[str, object]) -> dict[str, object]:
     return {name: mapping[name] for name in names}
 
 
-_OF_PARQUET = {"format", *PARQUET_OPTIONS}
-
-
-def test_source_options__are_the_same_everywhere():
-    options = _defaults_of_fields(dkfeat.LibsvmSource)
-    del options["urlpath"], options["storage_options"]  # where, and what may be secret
-    del options["on_bad_row"], options["max_bad_rows"]  # of a run; no row of an array may vanish
-    config = _defaults_of_fields(SourceConfig)
-    assert set(_defaults_of_call(dkfeat.read_libsvm)) == {"urlpath", "options"}  # those of the source
-    assert set(config) - _OF_PARQUET - {"urlpath", "storage_options"} == set(options) == set(LIBSVM_OPTIONS)
-    command = _defaults_of_command("featurize", "a.svm", "--out", "b")
-    for other in (config, command):
-        assert _only(options, other) == options
-
-
-def test_parquet_options__are_the_same_everywhere():
-    options = _defaults_of_fields(dkfeat.ParquetSource)
-    del options["urlpath"], options["storage_options"]
-    del options["kept_types"]  # told by the first file
-    del options["on_bad_row"], options["max_bad_rows"]  # of a run, as above
-    call, config = _defaults_of_call(dkfeat.read_parquet), _defaults_of_fields(SourceConfig)
-    assert set(call) == {"urlpath", "features", "label", "options"}  # those of the source
-    assert _only(["features", "label"], call) == _only(["features", "label"], options)
-    assert set(options) <= set(config)
-    command = _defaults_of_command("featurize", "a.parquet", "--out", "b")
-    own = PARQUET_OPTIONS
-    assert set(own) | set(LIBSVM_OPTIONS) - {"max_line_bytes"} == set(options)
-    left_out = {name: value or None for name, value in _only(own, options).items()}
-    for other in (config, command):
-        assert {name: value or None for name, value in _only(own, other).items()} == left_out
+@pytest.mark.parametrize("name", FORMATS)
+def test_options_of_sources__are_read_from_their_classes(name):
+    """The command line and read_libsvm and read_parquet have no copies of them."""
+    declared = {key: one.default for key, one in declarations(FORMATS[name]).items()}
+    fields = dataclasses.fields(format_class(name))
+    assert declared == {item.name: item.default for item in fields}
+    call = _defaults_of_call(getattr(dkfeat, f"read_{name}"))
+    assert {
+        key: value for key, value in call.items() if key in declared and key != "urlpath"
+    }.items() <= declared.items()
+    assert set(_defaults_of_command("featurize", "a.svm", "--out", "b")) >= set(declared) - set(OF_RUNS)
 
 
 def test_parquet_config__makes_the_source_it_describes():
@@ -251,23 +242,6 @@ def test_parquet_config__makes_the_source_it_describes():
 def test_source_config__refuses_options_of_another_format(path, option, message):
     with pytest.raises(ConfigError, match=message):
         build_source(SourceConfig.from_mapping({"urlpath": path, **option}))
-
-
-def test_source_config__makes_the_source_it_describes():
-    given = {
-        "n_features": 7,
-        "zero_based": True,
-        "blocksize": 99,
-        "dtype": "float64",
-        "multilabel": True,
-        "query_id": True,
-        "labels": (1.0, 2.0),
-        "label_dtype": "float64",
-        "max_line_bytes": 1000,
-    }
-    assert set(given) == set(LIBSVM_OPTIONS)
-    source = build_source(SourceConfig(urlpath="a.svm", **given))
-    assert _only(given, {name: getattr(source, name) for name in given}) == given
 
 
 EXECUTION = {item.name for item in dataclasses.fields(ExecutionConfig)}

@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 import dkfeat
 from dkfeat.cli import cli
+from dkfeat.cli.jobs import build_source
 from dkfeat.config import SourceConfig
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_class_weight, class_weights
@@ -141,4 +142,5 @@ def test_exact_labels__declared_on_the_command_line_and_in_job_files(tmp_path):
     spec = json.loads((tmp_path / "out/_dkfeat/spec.json").read_text())
     assert spec["input"]["labels"] == [LARGE, LARGE + 1]
     assert dkfeat.open_shards(tmp_path / "out").classes.tolist() == [LARGE, LARGE + 1]
-    assert SourceConfig.from_mapping({"urlpath": "x", "labels": [LARGE + 1, 0.5]}).labels == (LARGE + 1, 0.5)
+    with pytest.raises(ConfigError, match="not exact in float64"):  # as the number that the file has
+        build_source(SourceConfig.from_mapping({"urlpath": "x", "labels": [LARGE + 1, 0.5]}))

@@ -7,16 +7,10 @@ from typing import Any
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import LOCAL_FOLDER, Choice, numbers, option_of
-from dkfeat.cli.options.shared import (
-    make_solver,
-    make_source,
-    output_options,
-    overwrite_option,
-    progress_of,
-    progress_option,
-    source_options,
-)
+from dkfeat.cli.options.declared import option_of
+from dkfeat.cli.options.rows import make_source, source_options
+from dkfeat.cli.options.shared import make_solver, output_options, overwrite_option, progress_of, progress_option
+from dkfeat.cli.options.types import LOCAL_FOLDER, Choice, numbers
 from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, Liblinear
 

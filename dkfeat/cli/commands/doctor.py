@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import option_of
+from dkfeat.cli.options.declared import option_of
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import storage_option
 from dkfeat.cli.output import echo, is_quiet, note, print_result

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import LOCAL_FOLDER, option_of
+from dkfeat.cli.options.declared import option_of
 from dkfeat.cli.options.shared import execution_options, output_options, run_arguments
 from dkfeat.cli.options.storage import storage_option
+from dkfeat.cli.options.types import LOCAL_FOLDER
 from dkfeat.cli.output import note, summary
 from dkfeat.config import DuplicatesConfig
 from dkfeat.messages import counted

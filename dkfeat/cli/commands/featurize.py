@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dkfeat.cli.group import DkfeatCommand, apply_options, heading
-from dkfeat.cli.options.from_settings import option_of
-from dkfeat.cli.options.maps import make_map, map_options
+from dkfeat.cli.options.declared import option_of
+from dkfeat.cli.options.rows import make_map, make_source, map_options, source_options
 from dkfeat.cli.options.shared import (
     bad_row_options,
     break_lock_first,
-    make_source,
     on_bad_row,
     output_options,
     progress_of,
     run_arguments,
     run_options,
-    source_options,
     target_of,
     with_bad_row_options,
 )

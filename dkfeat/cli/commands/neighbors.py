@@ -8,7 +8,8 @@ import click
 
 from dkfeat.cli.commands.predict import rows_given
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import option_of, options_of
+from dkfeat.cli.options.declared import option_of, options_of
+from dkfeat.cli.options.rows import source_options
 from dkfeat.cli.options.shared import (
     bad_row_options,
     break_lock_first,
@@ -16,7 +17,6 @@ from dkfeat.cli.options.shared import (
     output_options,
     run_arguments,
     run_options,
-    source_options,
 )
 from dkfeat.cli.options.storage import target_option
 from dkfeat.cli.output import summary, summary_of

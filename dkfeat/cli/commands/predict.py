@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import LOCAL_FOLDER, given_flags, option_of
+from dkfeat.cli.options.declared import given_flags, option_of
+from dkfeat.cli.options.rows import make_source, source_flags, source_options
 from dkfeat.cli.options.shared import (
-    LIBSVM_OPTIONS,
-    PARQUET_OPTIONS,
     bad_row_options,
     break_lock_first,
     execution_options,
-    make_source,
     output_options,
     overwrite_option,
     run_arguments,
     run_options,
-    source_options,
     target_of,
     with_bad_row_options,
 )
 from dkfeat.cli.options.storage import target_option
+from dkfeat.cli.options.types import LOCAL_FOLDER
 from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print_result, summary_of, table
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 
@@ -116,8 +114,7 @@ def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, A
     reader = dataset_reader(source, options["storage_options"])
     if reader is None:
         return make_source(source, options)
-    names = ("format", *LIBSVM_OPTIONS, "query_column", *PARQUET_OPTIONS, "no_label")
-    if given := given_flags(ctx, names):
+    if given := given_flags(ctx, source_flags()):
         flags = ", ".join(given.values())
         raise click.UsageError(f"{source[0]} holds shards, which are read as they were made; leave out {flags}", ctx)
     return ShardDataset(reader, "sha256")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import get_completion_class
 
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup
-from dkfeat.cli.options.from_settings import Choice
 from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.options.types import Choice
 from dkfeat.cli.output import note, print_result, table
 
 BUILT_IN = {
@@ -102,7 +102,7 @@ def check(files: tuple[str, ...]) -> None:
 
 
 def _check(path: str) -> dict[str, Any]:
-    from dkfeat.cli.jobs import build_map, build_source, load_job
+    from dkfeat.cli.jobs import load_job
     from dkfeat.config.execution import read_cluster
     from dkfeat.config.settings import errors_at, read_yaml
     from dkfeat.engine.clusters.local import check_memory
@@ -115,13 +115,6 @@ def _check(path: str) -> dict[str, Any]:
             return {"kind": "cluster", "cluster": cluster.kind}
         job = load_job(path)
         check_memory(job.run.memory_limit)
-        for part in job.featurize:
-            build_source(part.source)
-            if part.map is not None:
-                build_map(part.map)
-        for source in (*(part.source for part in job.predict), *(part.source for part in job.evaluate)):
-            if source is not None:
-                build_source(source)
     runs = {name: len(getattr(job, name)) for name in ("featurize", "predict", "evaluate")}
     return {"kind": "job", "train": int(job.train is not None), **runs}
 
@@ -135,36 +128,6 @@ def _describe(record: Mapping[str, Any]) -> str:
 
 VARIABLE = "_DKFEAT_COMPLETE"
 """Environment variable that completion scripts set when they call the command."""
-FOLDERS = {"DIR", "MODEL", "RUN", "SHARDS", "TARGET"}
-FILES = {"CONF", "DIR|FILE", "FILE", "FILES", "SOURCE", "SOURCE2"}
-"""Metavars, and names of arguments, that mark paths of folders and of files."""
-
-
-class _CompletedPath(click.ParamType):
-    """Parameter type of text that shells complete as a path; the text may also be a glob or a URL."""
-
-    name = "text"
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
-        """Tell the shell to complete the path itself."""
-        return [CompletionItem(incomplete, type=self._kind)]
-
-
-def complete_paths(group: click.Group) -> None:
-    """In all commands of a group, let shells complete those parameters whose metavar or name marks them as paths."""
-    for command in group.commands.values():
-        if isinstance(command, click.Group):
-            complete_paths(command)
-            continue
-        for parameter in command.params:
-            written = parameter.metavar or (
-                str(parameter.name).upper() if isinstance(parameter, click.Argument) else ""
-            )
-            if parameter.type is click.STRING and written in FOLDERS | FILES:
-                parameter.type = _CompletedPath("dir" if written in FOLDERS else "file")
 
 
 @click.command(cls=DkfeatCommand)

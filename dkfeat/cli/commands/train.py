@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import Choice, numbers, option_of, options_of
+from dkfeat.cli.options.declared import option_of, options_of
 from dkfeat.cli.options.shared import execution_options, make_solver, output_options, progress_of
 from dkfeat.cli.options.storage import options_at, storage_option
+from dkfeat.cli.options.types import Choice, numbers
 from dkfeat.cli.output import summary
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig

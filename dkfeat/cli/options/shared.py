@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
@@ -12,129 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dkfeat.cli.group import OUTPUT, apply_options, heading, log_of
-from dkfeat.cli.jobs import source_of
-from dkfeat.cli.options.from_settings import Text, numbers, option_of, options_of, words
-from dkfeat.cli.options.storage import storage_option
+from dkfeat.cli.options.declared import option_of, options_of
+from dkfeat.cli.options.types import Text
 from dkfeat.cli.output import JSON, QUIET, is_quiet
-from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig, SourceConfig
+from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig
 from dkfeat.config.train import SOLVERS, split_solver_options
 
 if TYPE_CHECKING:
     from dkfeat.cli.json_lines import LogLines
     from dkfeat.engine.open import Target
-    from dkfeat.sources.base import Source
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-PARQUET_OPTIONS = ("features", "features_as", "label", "weight", "id", "keep", "filters")
-"""Fields of `SourceConfig` for Parquet files only."""
-LIBSVM_OPTIONS = tuple(
-    field.name
-    for field in fields(SourceConfig)
-    if field.name not in (*PARQUET_OPTIONS, "urlpath", "format", "storage_options")
-)
-"""All other options of a source; Parquet files have most of them too."""
 SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
-
-_COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(\S.*?)\s*", re.DOTALL)
-_ITEM = r"""\s*("(?:[^"\\]|\\.)*"|[^",\s](?:[^",]*[^",\s])?)\s*"""
-_ITEMS = re.compile(f"{_ITEM}(?:,{_ITEM})*", re.DOTALL)
-_QUOTED = "'=<>!~[({"  # a text that begins with one of these must be in double quotes
-_NO_COMPARISON = (
-    "is no comparison such as 'day >= 2026-11-20' or 'kind in a,b'; a text that is empty or begins with a bracket or "
-    "an operator must be in double quotes, as in 'kind in \"[a]\",b'"
-)
-
-
-def _label(text: str) -> int | float:
-    from dkfeat.validation import as_label  # late: loads SciPy, which help pages do not need
-
-    return as_label(text)
-
-
-def source_options(command: Command) -> Command:
-    """Give a command the options for reading rows, including ``--storage-option``; `make_source` takes them."""
-    of, names = partial(option_of, SourceConfig), {"multiple": True, "metavar": "NAMES", "callback": _names}
-    zero_based = words({"auto": "auto", "true": True, "false": False}, "is neither auto nor true nor false")
-    return apply_options(
-        command,
-        heading("Reading rows"),
-        options_of(SourceConfig, "format", "n_features"),
-        of("zero_based", type=zero_based),
-        options_of(SourceConfig, "blocksize", "dtype", "multilabel"),
-        of("query_id", type=None, is_flag=True, help="Keep query ids: qid:n in text, the column qid in Parquet."),
-        click.option("--query-column", metavar="NAME", help="Keep this Parquet column as query ids."),
-        of("labels", type=numbers(_label, "-1,1"), multiple=False),
-        of("label_dtype"),
-        of("max_line_bytes", hidden=True),
-        storage_option(),
-        heading("Columns of Parquet files"),
-        of("features", **names, help="Columns of features, as in a,b. Left out: all numeric ones. Repeatable."),
-        of("features_as"),
-        of("label", metavar="NAME", help="Column of labels."),
-        click.option("--no-label", is_flag=True, help="Rows have no labels; 0 is stored."),
-        of("weight", metavar="NAME", help="Column of weights, kept in shards."),
-        of("id", metavar="NAME", help="Column that shards keep as id."),
-        of("keep", **names, help="More columns that shards keep, as in a,b. Repeatable."),
-        of(
-            "filters",
-            type=Text("comparison", _comparison, _NO_COMPARISON),
-            multiple=True,
-            help="Rows to read, as in 'day >= 2026-11-20' or 'kind in a,b'. Repeatable: all must hold.",
-        ),
-    )
-
-
-def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001 - click's signature
-    """Split names at commas; a column with a comma in its name can only be used from Python and job files."""
-    names = tuple(name.strip() for text in value for name in text.split(","))
-    return names or (None if param.name == "features" else ())
-
-
-def _comparison(text: str) -> tuple[str, str, Any]:
-    match = _COMPARISON.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    column, operator, value = match[1], " ".join(match[2].split()), match[3]
-    if not operator.endswith("in"):
-        return column, operator, _value(value)
-    items = _ITEMS.fullmatch(value) and re.findall(_ITEM, value)
-    if not items:
-        raise ValueError(text)
-    return column, operator, list(map(_value, items))
-
-
-def _value(text: str) -> Any:
-    """Convert a number, true, false or a text in double quotes as JSON does; other text is only stripped.
-
-    Raises
-    ------
-    ValueError
-        For text that must be in double quotes: an operator was misspelt, or a list or text has the syntax of SQL.
-    """
-    if text[0] in _QUOTED:
-        raise ValueError(text)
-    try:
-        value = json.loads(text)
-    except ValueError:
-        if text[0] == '"':
-            raise
-        return text.strip()
-    if value is None:
-        raise ValueError(text)
-    return value
-
-
-def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
-    """Make the source of these paths, from the options of `source_options`."""
-    names = ("format", *LIBSVM_OPTIONS, *PARQUET_OPTIONS)
-    given = {name: options[name] for name in names if options.get(name) not in (None, ())}
-    if options.get("query_column"):
-        given["query_id"] = options["query_column"]
-    if options.get("no_label"):
-        given["label"] = None
-    return source_of(urlpath, given, options.get("storage_options"))
 
 
 def make_solver(name: str, options: dict[str, Any]) -> Any:

@@ -41,13 +41,14 @@ class ParquetOptions(FileOptions):
     row_options: ClassVar[frozenset[str]] = frozenset({"filters", "weight", "id", "keep", "kept_types"})
 
     features: str | Sequence[str] | None = field(default=None, kw_only=True)
-    """Names of the feature columns, in order; stored as a tuple. None: the column ``features`` if it holds vectors or
-    structs, else ``indices`` and ``values`` if they hold lists, else all columns of numbers in the first file that have
-    no other use and are not the index of a pandas table."""
+    """Names of the feature columns, in order; None: found by their types. Stored as a tuple. Those found are the column
+    ``features`` if it holds vectors or structs, else ``indices`` and ``values`` if they hold lists, else all columns of
+    numbers in the first file that have no other use and are not the index of a pandas table."""
     features_as: Literal["auto", "columns", "vector", "sparse"] = field(default="auto", kw_only=True)
     """Layout of the features; "auto": found from their types. Indices without values are "sparse"; the values are 1."""
     label: str | None = field(default="label", kw_only=True)
-    """Column of labels: integers, floats or booleans, or lists of them; None: rows have no labels, and get 0."""
+    """Column of labels. It holds integers, floats or booleans, or lists of them. None: rows have no labels, and get
+    0."""
     weight: str | None = field(default=None, kw_only=True)
     """Column of weights for training, finite and at least 0; shards keep it as ``weight``."""
     query_id: Any = field(default=None, kw_only=True)
@@ -55,8 +56,8 @@ class ParquetOptions(FileOptions):
     id: str | None = field(default=None, kw_only=True)
     """Column that shards keep as ``id``."""
     keep: str | Sequence[str] = field(default=(), kw_only=True)
-    """Columns that shards keep under their names: integers, floats, booleans, text, dates or timestamps; nulls are
-    allowed. Stored as a tuple."""
+    """More columns that shards keep, under their names. They hold integers, floats, booleans, text, dates or
+    timestamps; nulls are allowed. Stored as a tuple."""
     filters: Any = field(default=None, kw_only=True)
     """Filter of rows: comparisons such as ``[("day", ">=", "2026-11-20"), ("kind", "in", ["a", "b"])]`` that must all
     be true, or lists of comparisons, one of which must be true. Row groups that have no such rows by their statistics

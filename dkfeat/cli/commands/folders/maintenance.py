@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from dkfeat.cli.group import DkfeatCommand, apply_options
-from dkfeat.cli.options.from_settings import option_of
+from dkfeat.cli.options.declared import option_of
 from dkfeat.cli.options.shared import output_options
 from dkfeat.cli.options.storage import storage_option
 from dkfeat.cli.output import note, print_result

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.from_settings import LOCAL_FILE, given_flags
+from dkfeat.cli.options.declared import given_flags
 from dkfeat.cli.options.shared import output_options, overwrite_option
 from dkfeat.cli.options.storage import holds_model, options_at, storage_option
+from dkfeat.cli.options.types import LOCAL_FILE
 from dkfeat.cli.output import show_size, summary
 
 

@@ -1,0 +1,260 @@
+"""Command-line options from declarations: fields of settings and sources, and parameters of feature maps.
+
+A class declares each option once: its name, type, default and a text. The text is the string under a field of a
+dataclass, or the parameter's paragraph in the docstring of the class. Classes of sources and maps are read from their
+source code, since loading them takes longer than a help page.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+import click
+from click.core import ParameterSource
+
+import dkfeat
+from dkfeat.cli.group import apply_options
+from dkfeat.cli.options.types import Choice
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+UNKNOWN = object()
+"""Default of a parameter whose source code does not state it as a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One option as its class declares it."""
+
+    hint: Any
+    """Type."""
+    default: Any
+    """Default; `MISSING` if there is none, `UNKNOWN` if it is not a constant."""
+    text: str
+    """Text under a field, or first sentence of a parameter's paragraph, as one line."""
+
+    @property
+    def summary(self) -> str:
+        """First sentence, without remarks in parentheses."""
+        text = re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", self.text).replace("None:", "left out:")
+        return re.split(r"(?<=\.)\s", text)[0]
+
+
+class AnyMap:
+    """Type of parameters that take a feature map."""
+
+
+class _Names(dict[str, Any]):
+    """Names in type hints that are read from source code; unknown ones stand for any type."""
+
+    def __missing__(self, name: str) -> Any:
+        return AnyMap if name == "FeatureMap" else getattr(typing, name, getattr(builtins, name, Any))
+
+
+_NEXT = re.compile(r"^[^\s]", re.MULTILINE)
+_INIT = re.compile(r".*?^    def __init__\(.*?\) -> None:\n", re.DOTALL | re.MULTILINE)
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
+
+
+@cache
+def declarations(place: str) -> dict[str, Declaration]:
+    """Read the options that a class declares, without importing it.
+
+    Parameters
+    ----------
+    place : str
+        Module and class, as in ``dkfeat.maps.gcws:GCWSFeatures``.
+
+    Returns
+    -------
+    found : dict of str to Declaration
+        Fields of a dataclass, those of its base classes first, or parameters of ``__init__``.
+
+    Examples
+    --------
+    >>> declarations("dkfeat.sources.libsvm.source:LibsvmSource")["dtype"].default
+    'float32'
+    """
+    module, _, name = place.partition(":")
+    text = _source_of(module)
+    begin = max(text.find(f"\nclass {name}("), text.find(f"\nclass {name}:"))
+    if begin < 0:  # a base class of another module
+        imported = re.search(rf"^from (dkfeat\.\S+) import (?:\([^)]*\b{name}\b|.*\b{name}\b)", text, re.MULTILINE)
+        return {} if imported is None else declarations(f"{imported[1]}:{name}")
+    end = _NEXT.search(text, begin + 2)
+    body = text[begin : len(text) if end is None else end.start()]
+    is_dataclass = "dataclass" in text[text.rfind("\n", 0, begin) : begin]
+    head = None if is_dataclass else _INIT.match(body)
+    if head is not None:  # the methods are not read
+        body = head[0] + "        pass"
+    elif not is_dataclass:
+        body = body.partition(":\n")[0] + ": pass"
+    node = ast.parse(body).body[0]
+    assert isinstance(node, ast.ClassDef)
+    found: dict[str, Declaration] = {}
+    for base in reversed(node.bases) if head is None else ():
+        if isinstance(base, ast.Name):
+            found |= declarations(f"{module}:{base.id}")
+    documented = _PARAMETER.findall(ast.get_docstring(node) or "")
+    texts = {
+        name: (kind, re.split(r"(?<=\.)\s", _one_line(text))[0])
+        for names, kind, text in documented
+        for name in names.split(", ")
+    }
+    for item, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if is_dataclass and isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            text = _one_line(str(after.value.value)) if is_text else texts.get(item.target.id, ("", ""))[1]  # type: ignore[union-attr]
+            hint = _hint(item.annotation)
+            if typing.get_origin(hint) is not typing.ClassVar and text:
+                found[item.target.id] = Declaration(hint, _default(item.value), text)
+        elif isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            found = _parameters(item.args, texts)
+    return found
+
+
+def _parameters(arguments: ast.arguments, texts: Mapping[str, tuple[str, str]]) -> dict[str, Declaration]:
+    """Read the documented parameters of ``__init__``."""
+    named = [*arguments.args, *arguments.kwonlyargs]
+    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    found = {}
+    for argument, default in zip(named, defaults, strict=True):
+        if argument.arg in texts:
+            kind, text = texts[argument.arg]
+            hint = _hint(argument.annotation)
+            if hint is Any:  # the first type that the docstring has
+                hint = _Names()[kind.partition(",")[0].partition(" ")[0]]
+            found[argument.arg] = Declaration(hint, _default(default), text)
+    return found
+
+
+@cache
+def _source_of(module: str) -> str:
+    path = Path(dkfeat.__file__).parent.joinpath(*module.split(".")[1:])
+    return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+
+
+def _hint(node: ast.expr | None) -> Any:
+    return Any if node is None else eval(ast.unparse(node), {}, _Names())
+
+
+def _default(node: ast.expr | None) -> Any:
+    if node is None:
+        return MISSING
+    if isinstance(node, ast.Call):  # field(default=...)
+        return next((_default(item.value) for item in node.keywords if item.arg == "default"), UNKNOWN)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return UNKNOWN
+
+
+def _one_line(text: str) -> str:
+    return " ".join(re.sub(r":math:|[`\\]", "", text).split())
+
+
+def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[[Command], Command]:
+    """Make an option from a field: the flag is the field's name, the help is the text under the field.
+
+    The type determines the kind of option: ``bool`` gives a flag, ``Literal`` a choice, ``Positive`` a whole number
+    from 1, a tuple an option that may be repeated, ``str`` any text.
+
+    Parameters
+    ----------
+    settings : type
+        A dataclass.
+    name : str
+        One of its fields.
+    *flags : str
+        Flags in place of ``--name``.
+    **given
+        Keywords of `click.option` that override those made from the field.
+
+    Examples
+    --------
+    >>> from dkfeat.config import RunConfig
+    >>> @click.command
+    ... @option_of(RunConfig, "n_workers")
+    ... @option_of(RunConfig, "scheduler")
+    ... def show(**options):
+    ...     print(sorted(options.items()))
+    >>> show(["--n-workers", "7"], standalone_mode=False)
+    [('n_workers', 7), ('scheduler', None)]
+    """
+    default = next(field.default for field in fields(settings) if field.name == name)
+    made = _kind_of(_hints(settings)[name], default)
+    if default is MISSING:
+        made["required"] = True
+    elif default is not None and default != () and default is not False:
+        is_one = made.get("multiple", False) and not isinstance(default, tuple)
+        made |= {"default": (default,) if is_one else default, "show_default": True}
+    if "help" not in given:
+        made["help"] = help_of(settings, name)
+    flag = flag_of(name)
+    flag = f"{flag}/--no-{flag[2:]}" if made.get("type") is bool else flag
+    return click.option(*(flags or [flag]), name, **{**made, **given})
+
+
+def options_of(settings: type, *names: str) -> Callable[[Command], Command]:
+    """Make the options of several fields, in this order."""
+    return lambda command: apply_options(command, *(option_of(settings, name) for name in names))
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return "--" + name.replace("_", "-")
+
+
+def help_of(settings: type, name: str) -> str:
+    """Text under a field, or the first sentence about it in the docstring of its class, as one line."""
+    found = declarations(f"{settings.__module__}:{settings.__name__}").get(name)
+    if found is None:
+        raise LookupError(f"{settings.__name__}.{name} has no text")
+    return found.text
+
+
+@cache
+def _hints(settings: type) -> dict[str, Any]:
+    return typing.get_type_hints(settings, include_extras=True)
+
+
+def alternatives(hint: Any) -> list[Any]:
+    """Return the types of a union except None, or the one type."""
+    is_union = typing.get_origin(hint) in (Union, types.UnionType)
+    return [choice for choice in (typing.get_args(hint) if is_union else [hint]) if choice is not type(None)]
+
+
+def kinds_of(hints: Iterable[Any], origin: Any) -> list[Any]:
+    """Return the types of the given origin, such as `Literal`, among hints."""
+    return [hint for hint in hints if typing.get_origin(hint) is origin]
+
+
+def _kind_of(hint: Any, default: Any) -> dict[str, Any]:
+    """Keywords of `click.option` for a type; None among alternatives stands for an option that is left out."""
+    choices = alternatives(hint)
+    repeated = [typing.get_args(choice)[0] for choice in choices if typing.get_origin(choice) in (tuple, Sequence)]
+    if repeated:
+        return {**_kind_of(repeated[0], None), "multiple": True}
+    if str in choices:
+        return {"type": str}
+    choice = choices[-1]
+    if typing.get_origin(choice) is Literal:
+        return {"type": Choice(typing.get_args(choice))}
+    if typing.get_origin(choice) is typing.Annotated:  # Positive
+        return {"type": click.IntRange(min=1)}
+    return {"is_flag": True} if choice is bool and default is False else {"type": choice}
+
+
+def given_flags(ctx: click.Context, names: Collection[str]) -> dict[str, str]:
+    """Return the flags of the named options that the command line gives, by option name."""
+    flags = {str(parameter.name): parameter.opts[0] for parameter in ctx.command.params if parameter.name in names}
+    return {name: flag for name, flag in flags.items() if ctx.get_parameter_source(name) != ParameterSource.DEFAULT}
