@@ -8,7 +8,9 @@ opens the records of a million shards that do not exist. Times are processor tim
 """
 
 import argparse
+import dataclasses
 import gc
+import hashlib
 import json
 import resource
 import shutil
@@ -20,12 +22,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from marks import Report
 
 import dkfeat
-from dkfeat.canonical import dumps
 from dkfeat.config import ExecutionConfig
-from dkfeat.store.manifest.segment import Segment
+from dkfeat.store.manifest.manifest import RecordsEntry
+from dkfeat.store.manifest.record_table import Records, Shards, Sources
 
 PARTS = ("nights", "shards", "records")
 FILES, SHARDS = 10, 20
@@ -148,8 +151,12 @@ print(json.dumps(found))
 """
 
 
+def digests(rng, size, count):
+    return pa.Array.from_buffers(pa.binary(size), count, [None, pa.py_buffer(rng.bytes(size * count))])
+
+
 def records(folder, count):
-    """Open a data set whose manifest lists many shards of 10 MB that do not exist, in one segment."""
+    """Write, read and open the records of a data set with many shards of 10 MB that do not exist."""
     rows, target = folder / "few.svm", folder / "many"
     write_file(rows, 0, 100)
     made = dkfeat.featurize(dkfeat.LibsvmSource(str(rows), **SETTINGS), target, dkfeat.GCWSFeatures(64), **HERE)
@@ -157,24 +164,34 @@ def records(folder, count):
     none = [None] * n_files
     sources = {"name": [f"day-{number:07d}.svm" for number in range(n_files)], "size": np.full(n_files, 6 << 30)}
     sources |= {"mtime_ns": [10**18 + number for number in range(n_files)], "etag": none, "compression": none}
-    sources |= {"rows": np.full(n_files, 4_000_000), "final_newline": [True] * n_files, "bad_rows": {}}
+    sources |= {"rows": np.full(n_files, 4_000_000), "final_newline": [True] * n_files, "bad_rows": [[]] * n_files}
     splits = {"source": np.minimum(at // 100, n_files - 1), "n_files": np.ones(count, np.int64)}
     splits |= {"start": at % 100 << 26, "stop": (at % 100 + 1) << 26, "pieces": np.ones(count, np.int64)}
-    shards = {"name": rng.bytes(6 * count).hex(), "size": 10**7 + at % 99_991, "nnz": 4_000_000 + at % 997}
-    shards |= {key: rng.bytes(32 * count).hex() for key in ("sha256", "source_sha256")}
-    shards |= {"rows": np.full(count, 40_000), "n_empty": np.zeros(count, np.int64), "rows_by_file": {}}
-    shards |= {"start": splits["start"], "stop": splits["stop"], "bad_rows": {}, "lines": {}}
-    segment = Segment(sources, splits, shards)
-    text = segment.to_json()
-    entry = segment.entry(text)
-    (target / "_dkfeat" / entry.name).write_bytes(text)
-    totals = {"rows": entry.rows, "nnz": entry.nnz, "n_empty_rows": entry.n_empty, "segments": [entry]}
-    (target / "_dkfeat/manifest-000001.json").write_bytes(dumps(json.loads(made.to_json()) | totals))
+    shards = {key: digests(rng, size, count) for key, size in (("name", 6), ("sha256", 32), ("source_sha256", 32))}
+    shards |= {"size": 10**7 + at % 99_991, "nnz": 4_000_000 + at % 997}
+    shards |= {"rows": np.full(count, 40_000), "n_empty": np.zeros(count, np.int64), "rows_by_file": [[]] * count}
+    shards |= {"start": splits["start"], "stop": splits["stop"], "bad_rows": [[]] * count, "lines": [None] * count}
+    table = Records.of_columns(sources, splits, shards)
+    began = time.perf_counter()
+    data = table.to_parquet()
+    written = time.perf_counter() - began
+    counts = {"sources": n_files, "splits": count, "shards": count}
+    entry = RecordsEntry(sha256=hashlib.sha256(data).hexdigest(), size=len(data), **counts)
+    rows, nnz, n_empty = table.sums().values()
+    head = dataclasses.replace(
+        made, records_file=entry, rows=rows, nnz=nnz, n_empty_rows=n_empty, shards=Shards(table), sources=Sources(table)
+    )
+    (target / "_dkfeat" / head.records_name).write_bytes(data)
+    (target / "_dkfeat/manifest-000001.json").write_bytes(head.to_json())
+    began = time.perf_counter()
+    Records.from_parquet(data, "records", n_sources=n_files)
+    found = {"write_s": round(written, 4), "read_s": round(time.perf_counter() - began, 4), "mib": len(data) / 2**20}
+    emit("records", **found)
     (target / "_SUCCESS").unlink()
     calls = ([sys.executable, "-c", OPEN, target] for _ in range(3))
     found = [json.loads(subprocess.run(words, check=True, capture_output=True).stdout) for words in calls]
     best = min(found, key=lambda each: each["cpu"])
-    emit("open the records", bytes_per_shard=round(len(text) / count, 1), ratio=round(5 / best["cpu"], 3), **best)
+    emit("open the records", bytes_per_shard=round(len(data) / count, 1), ratio=round(5 / best["cpu"], 3), **best)
 
 
 def main():

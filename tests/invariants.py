@@ -6,6 +6,7 @@ They go by Parquet, JSON and SHA-256 alone, not by the reader under test, and th
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -68,40 +69,37 @@ def dataset_state(target: str | Path) -> tuple[dict[str, str], list[dict]]:
 
 
 def listed(manifest: bytes, read: Callable[[str], bytes]) -> dict:
-    """Values of a manifest with its shards and sources as lists of records, which `read` reads from their segments."""
+    """Values of a manifest with its shards and sources as lists of records, from the file that `read` reads."""
     values = json.loads(manifest)
     values |= {"shards": [], "sources": []}
+    entry = values["records_file"]
+    data = read(f"records-{values['number']:06d}-{entry['sha256']}.parquet")
+    assert (len(data), hashlib.sha256(data).hexdigest()) == (entry["size"], entry["sha256"])
     split = 0
-    for entry in values["segments"]:
-        text = read(f"segment-{entry['sha256']}.json")
-        assert (len(text), hashlib.sha256(text).hexdigest()) == (entry["size"], entry["sha256"])
-        segment = json.loads(text)
-        n_before = len(values["shards"])
-        for place, pieces in enumerate(segment["splits"]["pieces"]):
-            source = segment["sources"]["name"][segment["splits"]["source"][place]]
-            for piece in range(pieces):
-                at = len(values["shards"]) - n_before
-                values["shards"].append(_shard(segment["shards"], at, split, piece, piece == pieces - 1, source))
+    for source in pq.read_table(io.BytesIO(data)).to_pylist():
+        for made_of in source.pop("splits"):
+            pieces = made_of["shards"]
+            for piece, shard in enumerate(pieces):
+                values["shards"].append(_shard(shard, split, piece, piece == len(pieces) - 1, source["name"]))
             split += 1
-        columns = segment["sources"]
-        for place, name in enumerate(columns["name"]):
-            found = {key: column[place] for key, column in columns.items() if isinstance(column, list)}
-            bad_rows = columns.get("bad_rows", {}).get(str(place))
-            values["sources"].append(found | {"name": name} | ({"bad_rows": bad_rows} if bad_rows else {}))
-        for key, total in (("shards", len(values["shards"]) - n_before), ("sources", len(columns["name"]))):
-            assert entry[key] == total
-        assert entry["rows"] == sum(each["rows"] for each in values["shards"][n_before:])
+        bad_rows = {each["reason"]: each["count"] for each in source.pop("bad_rows")}
+        found = {key: value for key, value in source.items() if value is not None}
+        values["sources"].append(found | ({"bad_rows": bad_rows} if bad_rows else {}))
+    found = {"sources": len(values["sources"]), "splits": split, "shards": len(values["shards"])}
+    assert {key: entry[key] for key in found} == found
+    assert values["rows"] == sum(each["rows"] for each in values["shards"])
     return values
 
 
-def _shard(columns: dict, at: int, split: int, piece: int, last: bool, source: str) -> dict:
-    name = f"part-{split:06d}-{piece:04d}-{columns['name'][12 * at : 12 * at + 12]}.parquet"
-    hashes = {key: columns[key][64 * at : 64 * at + 64] for key in ("sha256", "source_sha256")}
-    counts = {key: columns[key][at] for key in ("size", "rows", "nnz", "n_empty")}
-    sparse = ("rows_by_file", "bad_rows", "lines")
-    few = {key: columns[key][str(at)] for key in sparse if str(at) in columns.get(key, {})}
+def _shard(record: dict, split: int, piece: int, last: bool, source: str) -> dict:
+    name = f"part-{split:06d}-{piece:04d}-{record['name'].hex()}.parquet"
+    hashes = {key: record[key].hex() for key in ("sha256", "source_sha256")}
+    counts = {key: record[key] for key in ("size", "rows", "nnz", "n_empty")}
+    few = {key: record[key] for key in ("rows_by_file", "lines") if record[key]}
+    if record["bad_rows"]:
+        few["bad_rows"] = [[each["file"], each["reason"], each["count"]] for each in record["bad_rows"]]
     place = {"split": split, "piece": piece, "last": last, "name": name, "source": source}
-    return place | hashes | counts | few | {"range": [columns["start"][at], columns["stop"][at]]}
+    return place | hashes | counts | few | {"range": [record["start"], record["stop"]]}
 
 
 def listed_in(target: str | Path, number: int = 1) -> dict:

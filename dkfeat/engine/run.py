@@ -98,7 +98,6 @@ def run_plan(
         resume=resume,
         keep_changed=keep_changed,
         lock=lock,
-        checksums=partial(_checksums, settings),
     )
     with held as batch, runners:
         if batch.is_done and batch.manifest is not None:
@@ -129,22 +128,12 @@ def _cut(plan: Plan | None, source: Source, files: Sequence[SourceFile]) -> Sequ
     return plan.splits if plan is not None and tuple(files) == plan.files else source.splits(files)
 
 
-def _checksums(settings: Resolved, files: Sequence[SourceFile]) -> Iterator[tuple[int, int, str]]:
-    """Read files, and yield start, stop and SHA-256 of each piece; bad rows end no piece and are no errors."""
-    source = settings.source
-    if source.can_quarantine:
-        source = source.replaced(on_bad_row="quarantine")
-    for split in source.splits(files):
-        for piece in source.read(split, settings.spec["split"]["max_piece_rows"]):
-            yield piece.start, piece.stop, piece.source_sha256
-
-
 def _run_tasks(job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str) -> _Totals:
     """Run a job over the splits of a batch, and write the log meanwhile."""
     source = job.source
     totals = _Totals(job, run, limit)
     where = runner.description  # read now: a cluster of this run has ended when the log is written
-    run.log_facts = lambda: {
+    run.log.facts = lambda: {
         "where": where,
         "sources": _patterns(source),
         "shards": len(totals.entries),
@@ -153,7 +142,7 @@ def _run_tasks(job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporte
         "stages": reporter.logs(),
         "environments": () if job.is_exact else totals.environments.to_log,
     }
-    run.log_progress(at_once=True)
+    run.log.progress(at_once=True)
     with suggesting_quarantine(source):
         run_stage(stage, job, source, run.splits, runner, reporter, totals.add)
     totals.check_limit(totals.n_rows)
@@ -196,7 +185,7 @@ class _Totals:
             for position, file in enumerate(split.files):
                 is_whole = position not in result.unterminated
                 self.final_newlines[file.name] = self.final_newlines.get(file.name, True) and is_whole
-        self._run.log_progress(at_once=self.environments.add(result))
+        self._run.log.progress(at_once=self.environments.add(result))
         if split.number not in self._accepted:
             self.n_rows += result.rows + result.n_bad_rows
             self.n_bad += result.n_bad_rows

@@ -16,7 +16,7 @@ from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundE
 from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.bad_rows import REFUSED
 from dkfeat.sources.base import join_blocks
-from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.manifest.record_table import planned_splits
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.store.commit.batch import Batch, mark_success
-from dkfeat.store.commit.recheck import changed_sources, fingerprint_of_root
-from dkfeat.store.commit.repair import has_same_names, splits_to_repair
-from dkfeat.store.commit.run_log import close_log
+from dkfeat.store.commit.compare import changed_sources, fingerprint_of_root, splits_to_repair
+from dkfeat.store.commit.publish import create_or_keep
+from dkfeat.store.commit.run_log import LogWriter, close_log
 from dkfeat.store.commit.target import check_unused, hold
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import BatchPlan, numbered, plan_name
 from dkfeat.store.manifest.metadata import SIDECAR_NAME
 from dkfeat.store.manifest.records import check
 from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
+from dkfeat.store.storage.base import META, SPEC, SUCCESS, Lock, Storage, faults_as
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
-    from dkfeat.store.commit.recheck import Checksums
+    from dkfeat.store.manifest.manifest import Manifest
 
     Splits = Sequence[Split] | Callable[[Sequence[SourceFile]], Sequence[Split]]
 
@@ -50,7 +50,6 @@ def begin(
     sidecars: Mapping[str, bytes] | None = None,
     resume: bool = True,
     keep_changed: bool = False,
-    checksums: Checksums | None = None,
     lock: Lock | None = None,
 ) -> Batch:
     """Lock a data set for writing, and record the plan of the next batch.
@@ -78,9 +77,6 @@ def begin(
         Continue an unfinished batch; if False, such a batch is a conflict.
     keep_changed : bool, default=False
         Accept committed sources that have changed or vanished; their rows stay as committed.
-    checksums : callable, optional
-        Reads files from the beginning and yields start, stop and SHA-256 of each piece, as committed shards list them.
-        Required with `keep_changed`: new files of the size of a changed or vanished source are compared with it.
     lock : Lock, optional
         Lock of the target, from `hold`, if the caller holds it already; it is released at the end of the batch.
 
@@ -112,52 +108,59 @@ def begin(
             storage.sweep()
             close_log(storage)
             _write_spec(storage, dict(spec), text, sidecars or {})
-            batch = Batch(
+            manifest = metadata.newest_manifest(storage)
+            changed: tuple[str, ...] = ()
+            repairs: tuple[Split, ...] = ()
+            if manifest is not None:
+                changed = changed_sources(storage, manifest, files, keep=keep_changed)
+                repairs = splits_to_repair(storage, manifest, files)
+            spec_fp = fingerprint(spec)
+            number, plan = _plan(storage, spec_fp, manifest, files, splits, resume=resume, is_damaged=bool(repairs))
+            return Batch(
                 storage=storage,
                 lock=lock,
-                id=lock.holder["run_id"],
-                started=lock.holder["since"],
-                spec_fp=fingerprint(spec),
-                manifest=metadata.newest_manifest(storage),
+                spec_fp=spec_fp,
+                manifest=manifest,
+                plan=plan,
+                repairs=repairs,
+                changed=changed,
                 source_root=fingerprint_of_root(files),
+                log=LogWriter(storage, number, lock.holder["run_id"], lock.holder["since"]),
             )
-            if batch.manifest is not None:
-                batch.changed = changed_sources(storage, batch.manifest, files, keep=keep_changed, checksums=checksums)
-            _plan(batch, files, splits, resume=resume)
-            return batch
     except BaseException:
         lock.release()
         raise
 
 
-def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: bool) -> None:
-    """Compare the sources with the manifest, and find or record the plan of what is new."""
-    storage, manifest = batch.storage, batch.manifest
-    listed: set[str] = set()
-    if manifest is not None:
-        listed = set(manifest.records.sources["name"])
-    number, batch.plan = metadata.next_batch(storage, manifest)
+def _plan(
+    storage: Storage,
+    spec_fp: str,
+    manifest: Manifest | None,
+    files: Sequence[SourceFile],
+    splits: Splits,
+    *,
+    resume: bool,
+    is_damaged: bool,
+) -> tuple[int, BatchPlan | None]:
+    """Find or record the plan of what is new; return the number of the batch, and None if nothing is."""
+    listed = set(manifest.records.sources["name"].to_pylist()) if manifest is not None else set()
+    number, plan = metadata.next_batch(storage, manifest)
     new = [file for file in files if file.name not in listed]
-    batch.names_at = storage.modified(DATA)
-    if manifest is not None:
-        batch.same_names = batch.plan is None and bool(new) and has_same_names(manifest, batch.names_at)
-        batch.repairs = () if batch.same_names else splits_to_repair(storage, manifest, files)
-    if manifest is not None and batch.plan is None and not new:
-        if batch.repairs:
+    if manifest is not None and plan is None and not new:
+        if is_damaged:
             storage.remove(SUCCESS)
         else:
             mark_success(storage, manifest)
-        return
+        return manifest.number, None
     name = f"{META}/{plan_name(number)}"
     first = manifest.n_splits if manifest else 0
-    if batch.plan is None:
+    if plan is None:
         cut = splits(new) if callable(splits) else splits
-        plan = BatchPlan(number=number, spec_fp=batch.spec_fp, files=tuple(new), splits=numbered(cut, new, first))
+        plan = BatchPlan(number=number, spec_fp=spec_fp, files=tuple(new), splits=numbered(cut, new, first))
         text = plan.to_json()
         storage.remove(SUCCESS)  # not before, because an error of new files leaves the data set as it is
         storage.create(name, text)
-        batch.plan = plan
-        if FIRST_OUT_OF_ORDER in range(first, first + len(batch.plan.splits)):
+        if FIRST_OUT_OF_ORDER in range(first, first + len(plan.splits)):
             logger.warning(
                 "%s: from split %d on, the names of shards have another order than the rows; dkfeat reads the rows in "
                 "order, but for other Parquet readers raise blocksize, or divide the source into several targets",
@@ -170,15 +173,15 @@ def _plan(batch: Batch, files: Sequence[SourceFile], splits: Splits, *, resume: 
         )
     else:
         storage.remove(SUCCESS)
-        follows = not batch.plan.splits or batch.plan.splits[0].number == first
+        follows = not plan.splits or plan.splits[0].number == first
         check(
-            batch.plan.spec_fp == batch.spec_fp and follows,
+            plan.spec_fp == spec_fp and follows,
             f"{storage.url}/{name}: does not agree with the spec and the newest manifest",
         )
-        remedy = f"abort the interrupted batch with `dkfeat abort {storage.url}`"
-        batch.plan = batch.plan.located(files, remedy)
-        logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(batch.plan.splits))
+        plan = plan.located(files, f"abort the interrupted batch with `dkfeat abort {storage.url}`")
+        logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
     crash_points.passed("after_plan")
+    return number, plan
 
 
 def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: Mapping[str, bytes]) -> None:
@@ -196,7 +199,7 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
                 f"{storage.url} was made with another spec; {remedy}. It differs in\n  " + "\n  ".join(lines)
             )
     for name, data in sidecars.items():
-        _write_sidecar(storage, name, data)
+        create_or_keep(storage, name, data)
     if not is_new:
         storage.remove(SPEC)
     try:
@@ -209,14 +212,3 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
             if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:
                 storage.remove(f"{META}/{name}")  # it belonged to the former spec
         logger.info("%s: its former settings, with which nothing was made, are replaced", storage.url)
-
-
-def _write_sidecar(storage: Storage, name: str, data: bytes) -> None:
-    """Create a file that the spec will name; keep an equal one of an earlier run that died before writing its spec."""
-    try:
-        storage.create(name, data)
-    except FileExistsError:
-        if storage.size(name) != len(data) or storage.read(name) != data:
-            aside = storage.set_aside(name)
-            logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
-            storage.create(name, data)

@@ -20,8 +20,8 @@ from dkfeat.store.commit.run_log import log_batch
 from dkfeat.store.commit.target import hold, locked
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import plan_name
+from dkfeat.store.manifest.manifest import RECORDS_NAME
 from dkfeat.store.manifest.records import SHARD_NAME
-from dkfeat.store.manifest.segment import SEGMENT_NAME
 from dkfeat.store.shards.codec import planned_shards
 from dkfeat.store.storage import crash_points, open_storage
 from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
@@ -147,7 +147,7 @@ def clean(
 
     dkfeat does not read these files, but they take disk space, and other Parquet readers of ``data/`` would find the
     shards. Shards of an interrupted batch stay, so that a run can resume it; see `abort`. Logs of runs are deleted if
-    their batch was aborted, and, if no batch is interrupted, segments that no manifest lists, which a run leaves if it
+    their batch was aborted, and, if no batch is interrupted, records that no manifest lists, which a run leaves if it
     is killed right before its commit. Foreign files, links and folders of any name stay. If the call is interrupted,
     the same call continues.
 
@@ -200,9 +200,9 @@ def clean(
         last = number if plan else number - 1
         names = storage.list(META)
         found |= {f"{META}/{name}": True for name in names if log_batch(name) > last}
-        if plan is None:  # otherwise a driver that the lock does not exclude any more may be about to list its segment
-            listed = {entry.name for entry in metadata.listed_segments(storage)}
-            found |= {f"{META}/{name}": True for name in names if SEGMENT_NAME.fullmatch(name) and name not in listed}
+        if plan is None:  # otherwise a driver that the lock does not exclude any more may be about to list its records
+            records = {name: int(match[1]) for name in names if (match := RECORDS_NAME.fullmatch(name))}
+            found |= {f"{META}/{name}": True for name, number in records.items() if number > last}
         second = _delete(storage, found, dry_run)
         return Cleaned(
             removed=(*first.removed, *second.removed),

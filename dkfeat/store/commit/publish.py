@@ -138,6 +138,19 @@ def check_holder(storage: Storage, run_id: str) -> None:
         )
 
 
+def create_or_keep(storage: Storage, name: str, data: bytes) -> None:
+    """Create a file; keep an equal one of a run that died before it used the file, and set another one aside."""
+    try:
+        storage.create(name, data)
+    except (FileExistsError, FileNotFoundError):  # not found: a faster run removed our temporary file
+        if storage.size(name) is None:
+            raise
+        if storage.size(name) != len(data) or storage.read(name) != data:
+            aside = storage.set_aside(name)
+            logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
+            storage.create(name, data)
+
+
 @contextmanager
 def _named_faults(storage: Storage, name: str, size: int = 0) -> Iterator[None]:
     """Convert an error of the storage to a `ShardError` that names the shard and, on a full disk, the free space."""

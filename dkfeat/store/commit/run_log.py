@@ -8,13 +8,17 @@ missing or damaged, a report shows less.
 from __future__ import annotations
 
 import re
+import socket
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 from dkfeat.canonical import Count, check_length, dumps, parse_object, typed
 from dkfeat.errors import ShardError
+from dkfeat.store.commit.target import now
 from dkfeat.store.manifest.records import check
 from dkfeat.store.storage.base import META, Storage
 
@@ -30,6 +34,8 @@ RUNNING, KILLED = "running", "killed"
 PREPARING = ("scan", "landmarks")
 """Stages before the stage that makes shards."""
 _LONGEST = 400
+LOG_SECONDS = 60.0
+"""Interval at which the log of a run in progress is replaced."""
 
 Point = tuple[float, Count, Count]
 
@@ -122,6 +128,56 @@ class RunLog:
         return log
 
 
+class LogWriter:
+    """Writer of the log of one run: when its first task starts, each minute, and at its end.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the target.
+    batch : int
+        Number of the batch.
+    run_id, started : str
+        Id of the run, and the time at which it began.
+    """
+
+    def __init__(self, storage: Storage, batch: int, run_id: str, started: str) -> None:
+        self._storage, self._batch, self.run_id, self.started = storage, batch, run_id, started
+        self.facts: Callable[[], Mapping[str, Any]] | None = None
+        """Function that returns the current fields of `RunLog`; without it no log is written."""
+        self._name: str | None = None
+        self._written = 0.0
+        self.is_committed = False
+        """True if the run has committed its batch."""
+
+    def progress(self, *, at_once: bool = False) -> None:
+        """Write the log of a run in progress if `at_once` is True or the last one is older than `LOG_SECONDS`."""
+        if at_once or time.monotonic() - self._written > LOG_SECONDS:
+            self._write(RUNNING)
+
+    def end(self, error: BaseException | None) -> None:
+        """Write the log with the outcome of a run that ended with this error, or with None."""
+        failed = isinstance(error, Exception)
+        outcome = "committed" if self.is_committed else "failed" if failed else "interrupted"
+        self._write(outcome, first_line(f"{type(error).__name__}: {error}") if failed else "")
+
+    def _write(self, outcome: str, error: str = "") -> None:
+        if self.facts is None:
+            return
+        log = RunLog(
+            batch=self._batch,
+            run_id=self.run_id,
+            host=socket.gethostname(),
+            started=self.started,
+            ended=now(),
+            outcome=outcome,
+            error=error,
+            **self.facts(),
+        )
+        self._name = keep_log(self._storage, log, self._name)
+        self._written = time.monotonic()
+
+
 def keep_log(storage: Storage, log: RunLog, name: str | None = None) -> str | None:
     """Write a run's log; only the process that holds the lock may call it.
 
@@ -168,7 +224,7 @@ def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None 
 
 
 def _log_names(storage: Storage, prefix: str = "log-") -> list[str]:
-    names = [name for name in storage.list(META, sized=()) if name.startswith(prefix) and LOG_NAME.fullmatch(name)]
+    names = [name for name in storage.list(META, sizes=False) if name.startswith(prefix) and LOG_NAME.fullmatch(name)]
     return [f"{META}/{name}" for name in sorted(names, key=_log_numbers)]
 
 

@@ -7,10 +7,15 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 
 from dkfeat.errors import CommitError
-from dkfeat.store.commit.batch import now
 from dkfeat.store.storage.base import DATA, SPEC, SUCCESS, Lock, Storage, faults_as
+
+
+def now() -> str:
+    """Return the current time, for locks, logs and manifests."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def hold(storage: Storage, break_lock: str | None = None) -> Lock:

@@ -13,6 +13,7 @@ from dkfeat.canonical import MAX_BYTES, Count, Name, Sha256, dumps, parse_object
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.store.manifest.manifest import FORMAT, GROUPS, check_format
 from dkfeat.store.manifest.records import check
+from dkfeat.store.storage.base import META, Storage, read_required
 
 PLAN_NAME = re.compile(r"plan-([0-9]{6,12})\.json")
 OTHER_TARGET = "choose another target"
@@ -133,6 +134,15 @@ class BatchPlan:
         located = {file.name: dataclasses.replace(file, url=found[file.name].url) for file in self.files}
         splits = tuple(split.with_files(located) for split in self.splits)
         return dataclasses.replace(self, files=tuple(located.values()), splits=splits)
+
+
+def read_plan(storage: Storage, number: int) -> BatchPlan:
+    """Read the plan of a batch."""
+    name = f"{META}/{plan_name(number)}"
+    where = f"{storage.url}/{name}"
+    plan = BatchPlan.from_json(read_required(storage, name, "a batch's plan must stay beside its manifest"), where)
+    check(plan.number == number, f"{where}: holds plan {plan.number}")
+    return plan
 
 
 def check_pinned(pinned: Mapping[str, Any], found: SourceFile | None, when: str, remedy: str = OTHER_TARGET) -> None:

@@ -16,10 +16,8 @@ from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, pa
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.html import card, sparkline
 from dkfeat.messages import counted, show_bytes, show_label
-from dkfeat.store.manifest.record_lists import Shards, Sources
-from dkfeat.store.manifest.records import ShardEntry, SourceEntry, check
-from dkfeat.store.manifest.segment import EMPTY, SUMS, Segment, SegmentEntry
-from dkfeat.store.storage.base import UNSIZED
+from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources
+from dkfeat.store.manifest.records import ShardEntry, check
 
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
 
@@ -53,8 +51,31 @@ FORMAT = 1
 GROUPS = "groups"
 """Feature that a plan requires of its reader if a split is a group of files."""
 SEGMENTS = "segments"
-"""Feature that a manifest requires of its reader if its records are in segments."""
-KNOWN_REQUIREMENTS = frozenset({GROUPS, SEGMENTS})
+"""Feature that manifests of version 0.2 require: their records are in segments of JSON."""
+RECORDS = "records in Parquet: update dkfeat to 0.3"
+"""Feature that a manifest requires of its reader, worded for the message of versions that do not know it."""
+KNOWN_REQUIREMENTS = frozenset({GROUPS, SEGMENTS, RECORDS})
+SEGMENT_NAME = re.compile(r"segment-[0-9a-f]{64}\.json")
+RECORDS_NAME = re.compile(r"records-([0-9]{6,12})-[0-9a-f]{64}\.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsEntry:
+    """Reference of a manifest to the file with its records."""
+
+    sha256: Sha256
+    """SHA-256 of the file, which is in its name."""
+    size: Count
+    """Size of the file in bytes."""
+    sources: Count
+    """Number of source files."""
+    splits: Count
+    """Number of splits."""
+    shards: Count
+    """Number of shards."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "records")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +102,8 @@ class Head:
     """Total over all shards."""
     n_empty_rows: Count
     """Total over all shards."""
-    segments: tuple[SegmentEntry, ...] = ()
-    """Segments with the records, in order; empty in a manifest of an earlier version, which lists them itself."""
+    records_file: RecordsEntry | None = None
+    """File with the records; None in manifests of earlier versions."""
     run: Mapping[str, Any]
     """Host, times and versions of the run that wrote the manifest, the only part that differs between equal runs."""
     sha256: str = field(default="", compare=False)
@@ -97,19 +118,16 @@ class Head:
         if self.previous is not None:
             check(self.previous.name == manifest_name(self.number - 1), f"{where}: previous is {self.previous.name}")
         check(all(map(math.isfinite, self.labels or ())), f"{where}: labels are not finite numbers")
-        if self.segments:
-            self._check_sums(where, {key: sum(getattr(entry, key) for entry in self.segments) for key in SUMS})
-
-    def _check_sums(self, where: str, sums: Mapping[str, int]) -> None:
-        for key, total in sums.items():
-            name = "n_empty_rows" if key == "n_empty" else key
-            stated = getattr(self, name)
-            check(total == stated, f"{where}: {name}={stated:,}, but its shards add up to {total:,}")
 
     @property
     def name(self) -> str:
         """File name inside the metadata folder."""
         return manifest_name(self.number)
+
+    @property
+    def records_name(self) -> str:
+        """Name of the file with the records inside the metadata folder; empty for a manifest of an earlier version."""
+        return f"records-{self.number:06d}-{self.records_file.sha256}.parquet" if self.records_file else ""
 
     def to_json(self) -> bytes:
         """Return the text of the file, which `parse_head` reads."""
@@ -129,27 +147,29 @@ class Manifest(Head):
     def __post_init__(self) -> None:
         Head.__post_init__(self)  # super() without arguments fails in a class that is made anew for its slots
         where = f"manifest {self.number}"
-        if not self.segments:  # otherwise the sums of each segment were compared
-            self._check_sums(where, {key: int(self.records.shards[key].sum()) for key in SUMS})
-        names: list[str] = self.records.sources["name"]
+        for key, total in self.records.sums().items():
+            name = "n_empty_rows" if key == "n_empty" else key
+            stated = getattr(self, name)
+            check(total == stated, f"{where}: {name}={stated:,}, but its shards add up to {total:,}")
+        names: list[str] = self.records.sources["name"].to_pylist()
         if len(set(names)) < len(names):
             twice = [name for name, count in Counter(names).items() if count > 1]
             raise ShardError(f"{where}: source listed twice: {twice[:3]}")
 
     @classmethod
-    def of(cls, head: Head, records: Segment) -> Self:
-        """Make a manifest of its head and the records of all its segments."""
+    def of(cls, head: Head, records: Records) -> Self:
+        """Make a manifest of its head and its records."""
         values = {item.name: getattr(head, item.name) for item in fields(Head)}
         return cls(**values, shards=Shards(records), sources=Sources(records))
 
     @property
-    def records(self) -> Segment:
+    def records(self) -> Records:
         """Columns of shards, splits and sources."""
-        return self.shards.segment
+        return self.shards.records
 
     def without_records(self) -> Self:
         """Return a copy without shards and sources, which is small, for tasks that are told which shards to read."""
-        totals: dict[str, Any] = {"rows": 0, "nnz": 0, "n_empty_rows": 0, "segments": ()}
+        totals: dict[str, Any] = {"rows": 0, "nnz": 0, "n_empty_rows": 0}
         return replace(self, **totals, shards=Shards(EMPTY), sources=Sources(EMPTY))
 
     def sizes(self) -> dict[str, int]:
@@ -162,10 +182,9 @@ class Manifest(Head):
         return int(self.records.shards["size"].sum())
 
     def missing(self, sizes: Mapping[str, int]) -> list[ShardEntry]:
-        """Return the shards that are missing or have another size in a listing of ``data/``; -1 is any size."""
-        found = np.array([sizes.get(name, -2) for name in self.shards.names], np.int64)
-        differ = (found != self.records.shards["size"]) & (found != UNSIZED)
-        return [self.shards[place] for place in np.flatnonzero(differ).tolist()]
+        """Return the shards that are missing or have another size in a listing of ``data/``."""
+        found = np.array([sizes.get(name, -1) for name in self.shards.names], np.int64)
+        return [self.shards[place] for place in np.flatnonzero(found != self.records.shards["size"]).tolist()]
 
     @property
     def n_splits(self) -> int:
@@ -175,8 +194,7 @@ class Manifest(Head):
     @property
     def shards_sha256(self) -> str:
         """Hash of the bytes of all shards in order; it does not depend on when and where they were made."""
-        digits = self.records.shards["sha256"]
-        return fingerprint([digits[at : at + 64] for at in range(0, len(digits), 64)])
+        return fingerprint(self.shards.sha256)
 
     @property
     def numeric_envs(self) -> tuple[str, ...]:
@@ -192,8 +210,8 @@ class Manifest(Head):
     def bad_rows(self) -> dict[str, int]:
         """Numbers of rows set aside in all sources, by reason."""
         counts: Counter[str] = Counter()
-        for each in self.records.sources["bad_rows"].values():
-            counts.update(each)
+        for each in self.records.sources["bad_rows"].flatten().to_pylist():
+            counts[each["reason"]] += each["count"]
         return dict(sorted(counts.items()))
 
     @property
@@ -205,7 +223,7 @@ class Manifest(Head):
     def unterminated(self) -> list[str]:
         """Names of the files of text whose last line has no line end."""
         columns = self.records.sources
-        pairs = zip(columns["name"], columns["final_newline"], strict=True)
+        pairs = zip(columns["name"].to_pylist(), columns["final_newline"].to_pylist(), strict=True)
         return [name for name, has_newline in pairs if has_newline is False]
 
     def __repr__(self) -> str:
@@ -285,26 +303,8 @@ def parse_head(data: bytes, what: str = "manifest") -> tuple[Head, dict[str, Any
     check("requires" in values, f"{what}: key 'requires' is missing")
     values["sha256"] = hashlib.sha256(data).hexdigest()
     head = typed(values, Head, what)
-    check((SEGMENTS in head.requires) == bool(head.segments), f"{what}: its segments are missing")
+    check((RECORDS in head.requires) == (head.records_file is not None), f"{what}: its records are missing")
     return head, values
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listed:
-    shards: tuple[ShardEntry, ...]
-    sources: tuple[SourceEntry, ...]
-
-
-def listed_records(values: Mapping[str, Any], what: str) -> tuple[tuple[ShardEntry, ...], tuple[SourceEntry, ...]]:
-    """Return the records of shards and sources that a manifest of an earlier version lists itself.
-
-    Raises
-    ------
-    ShardError
-        If they are damaged.
-    """
-    listed = typed(values, _Listed, what)
-    return listed.shards, listed.sources
 
 
 def check_format(values: Mapping[str, Any], what: str) -> None:
@@ -319,11 +319,11 @@ def check_format(values: Mapping[str, Any], what: str) -> None:
     check(number >= 1, f"{what}: format 0 does not exist")
     if number > FORMAT:
         raise SpecConflictError(
-            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {FORMAT}: upgrade dkfeat"
+            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {FORMAT}: update dkfeat"
         )
     unknown = sorted(set(typed(values.get("requires", []), list[str], f"{what}: requires")) - KNOWN_REQUIREMENTS)
     if unknown:
-        raise SpecConflictError(f"{what}: requires {unknown}, written by a newer dkfeat: upgrade dkfeat")
+        raise SpecConflictError(f"{what}: requires {unknown}, written by a newer dkfeat: update dkfeat")
 
 
 _SHOWN = 10

@@ -18,19 +18,29 @@ from dkfeat import canonical as strict_json
 from dkfeat.archives import MAX_BYTES, unpack_arrays
 from dkfeat.canonical import Sha256, fingerprint, typed
 from dkfeat.errors import ConfigError, ShardError
-from dkfeat.store.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name
+from dkfeat.store.manifest import former
+from dkfeat.store.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name, read_plan
 from dkfeat.store.manifest.manifest import (
     MANIFEST_NAME,
     Head,
     Manifest,
     check_format,
-    listed_records,
     manifest_name,
     parse_head,
 )
-from dkfeat.store.manifest.records import ShardEntry, SourceEntry, check
-from dkfeat.store.manifest.segment import Segment, SegmentEntry
-from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Storage, faults_as
+from dkfeat.store.manifest.record_table import Records
+from dkfeat.store.manifest.records import check
+from dkfeat.store.storage.base import (
+    DATA,
+    META,
+    SPEC,
+    SUCCESS,
+    Storage,
+    faults_as,
+    read_existing,
+    read_listed,
+    read_required,
+)
 
 KEPT = 16
 """Number of the newest manifests that are kept; a later version may keep more of them, but not fewer."""
@@ -62,7 +72,9 @@ def read_spec(storage: Storage) -> dict[str, Any]:
         If a newer version of dkfeat wrote it.
     """
     where = f"{storage.url}/{SPEC}"
-    text = _read(storage, SPEC, "this is not a data set of dkfeat, as `dkfeat featurize` writes it", _MAX_SMALL_FILE)
+    text = read_required(
+        storage, SPEC, "this is not a data set of dkfeat, as `dkfeat featurize` writes it", _MAX_SMALL_FILE
+    )
     spec = strict_json.parse_object(text, where, max_bytes=_MAX_SMALL_FILE)
     check_format(spec, where)
     return spec
@@ -75,7 +87,7 @@ def spec_conflict_remedy(storage: Storage) -> str | None:
     """
     names = []
     with suppress(FileNotFoundError):
-        names = [*storage.list(META, sized=())]
+        names = [*storage.list(META, sizes=False)]
     if any(map(MANIFEST_NAME.fullmatch, names)):
         return OTHER_TARGET
     if plan_name(1) in names:
@@ -107,9 +119,8 @@ def spec_text(spec: Mapping[str, Any]) -> bytes:
 def read_manifest(storage: Storage) -> Manifest:
     """Read the newest committed manifest, with all checks that need no shard.
 
-    The checks are: the chain of the manifests that are kept has no gap and no changed byte; spec, segments and totals
-    agree with it; and ``_SUCCESS``, if it exists, names this manifest. It is missing while a batch runs or after a
-    batch failed.
+    The checks are: its predecessor is there, with the bytes that it names; spec, records and totals agree with it; and
+    ``_SUCCESS``, if it exists, names this manifest. It is missing while a batch runs or after a batch failed.
 
     Raises
     ------
@@ -129,7 +140,6 @@ def read_manifest(storage: Storage) -> Manifest:
 def newest_manifest(storage: Storage) -> Manifest | None:
     """Read the newest manifest with the checks of `read_manifest`; None if nothing was committed.
 
-    The records of shards are read and checked when they are first used, because a new batch does not use them.
     ``_SUCCESS`` may name an earlier manifest here, also one that was removed since, because a run that lost the target
     to another run may have written it.
 
@@ -147,127 +157,79 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
     while True:
         success, numbers = read_success(storage), _numbers(storage)
         try:
-            manifest, hashes = _read_chain(storage, numbers, later=any_mark)
+            manifest = _read_last(storage, numbers) if numbers else None
         except ShardError:
             if _numbers(storage)[-1:] != numbers[-1:]:  # a run committed meanwhile, and removed what it superseded
                 continue
             raise
-        if success is None or success in (list(hashes.items()) if any_mark else list(hashes.items())[:1]):
+        if success is None or (manifest is not None and success == (manifest.name, manifest.sha256)):
             return manifest
-        is_superseded = _is_before(success[0], hashes)
-        if is_superseded and any_mark:
+        name, sha256 = success
+        match = MANIFEST_NAME.fullmatch(name)
+        is_earlier = manifest is not None and match is not None and 0 < int(match[1]) < manifest.number
+        previous = None if manifest is None or manifest.previous is None else manifest.previous
+        is_changed = previous is not None and name == previous.name and sha256 != previous.sha256
+        if is_earlier and any_mark and not is_changed:
             return manifest
-        if read_success(storage) == success:
-            name, sha256 = success
-            if name not in hashes and not is_superseded:
+        if read_success(storage) == success:  # otherwise a batch began or was committed meanwhile
+            if manifest is None or (name != manifest.name and not is_earlier):
                 raise ShardError(
                     f"{storage.url}/{SUCCESS} exists, but the manifest that it names does not; restore that from a "
                     f"copy, or delete {SUCCESS} and repeat the run that wrote it"
                 )
-            newest = next(iter(hashes))
-            if is_superseded or hashes[name] == sha256:
+            remedy = "a file was changed after it was committed; restore it from a copy"
+            if is_earlier and not is_changed:
                 remedy = "repeat the run that wrote it, which writes _SUCCESS anew"
-            else:
-                remedy = "a file was changed after it was committed; restore it from a copy"
             raise ShardError(
-                f"{storage.url}/{SUCCESS} names {name} with SHA-256 {sha256[:12]}, but the newest is {newest} with "
-                f"{hashes[newest][:12]}; {remedy}"
+                f"{storage.url}/{SUCCESS} names {name} with SHA-256 {sha256[:12]}, but the newest is {manifest.name} "
+                f"with {manifest.sha256[:12]}; {remedy}"
             )
-        # otherwise a batch began or was committed meanwhile
-
-
-def _is_before(name: str, kept: Mapping[str, str]) -> bool:
-    """Return True if a manifest is older than all that are kept, and so may have been removed."""
-    asked, *numbers = (int(match[1]) if match else 0 for match in map(MANIFEST_NAME.fullmatch, (name, *kept)))
-    return bool(numbers) and 0 < asked < min(numbers)
 
 
 def _numbers(storage: Storage) -> list[int]:
     """Return the numbers of all manifests, in ascending order."""
     with faults_as(ShardError, f"{storage.url}: not a data set of dkfeat"):
-        names = storage.list(META, sized=())
+        names = storage.list(META, sizes=False)
     return sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
 
 
-def kept_numbers(newest: int) -> range:
-    """Return the numbers of the manifests that are kept when this one is the newest."""
-    return range(max(1, newest - KEPT + 1), newest + 1)
-
-
-def _read_chain(storage: Storage, numbers: Sequence[int], *, later: bool) -> tuple[Manifest | None, dict[str, str]]:
-    """Read the newest manifest, and the SHA-256 of each that is kept by name, newest first."""
-    if not numbers:
-        return None, {}
-    kept = kept_numbers(numbers[-1])
-    check([*kept] == [*numbers[-len(kept) :]], f"{storage.url}: manifests {numbers[:5]}… have a gap")
+def _read_last(storage: Storage, numbers: Sequence[int]) -> Manifest:
+    """Read the manifest of the highest number, and compare it with the spec and with its predecessor."""
+    check(numbers[-1] - 1 in (0, *numbers[-2:-1]), f"{storage.url}: manifests {numbers[-5:]} have a gap")
     spec = read_spec(storage)
-    spec_fp, described = fingerprint(spec), spec.get("map")
+    described = spec.get("map")
     n_features = described.get("n_features") if isinstance(described, Mapping) else None
-    heads = read_heads(storage, kept[::-1])
-    for place, head in enumerate(heads):
-        where = f"{storage.url}/{META}/{head.name}"
-        check(head.spec_fp == spec_fp, f"{where}: made for another spec than {SPEC}")
-        check(n_features in (None, head.n_features), f"{where}: n_features is not {n_features!r:.40}, as in {SPEC}")
-        if place:
-            after = heads[place - 1]
-            agrees = after.previous is not None and after.previous.sha256 == head.sha256
-            check(agrees, f"{where}: changed since {after.name} was written")
-    return _with_records(storage, heads[0], later=later), {head.name: head.sha256 for head in heads}
-
-
-def read_heads(storage: Storage, numbers: Sequence[int]) -> list[Head]:
-    """Read manifests without their records."""
-    return storage.map(lambda number: _read_head(storage, number)[0], numbers)
+    head, values = _read_head(storage, numbers[-1])
+    where = f"{storage.url}/{META}/{head.name}"
+    check(head.spec_fp == fingerprint(spec), f"{where}: made for another spec than {SPEC}")
+    check(n_features in (None, head.n_features), f"{where}: n_features is not {n_features!r:.40}, as in {SPEC}")
+    if head.previous is not None:
+        name = f"{META}/{head.previous.name}"
+        found = hashlib.sha256(read_required(storage, name, "a manifest went missing while it was read")).hexdigest()
+        check(found == head.previous.sha256, f"{storage.url}/{name}: changed since {head.name} was written")
+    return _with_records(storage, head, values)
 
 
 def _read_head(storage: Storage, number: int) -> tuple[Head, dict[str, Any]]:
-    """Read a manifest without the records in its segments, and all values of its file."""
+    """Read a manifest without its records, and all values of its file."""
     name = f"{META}/{manifest_name(number)}"
     where = f"{storage.url}/{name}"
-    head, values = parse_head(_read(storage, name, "a manifest went missing while it was read"), where)
+    head, values = parse_head(read_required(storage, name, "a manifest went missing while it was read"), where)
     check(head.number == number, f"{where}: holds manifest {head.number}")
     return head, values
 
 
-def _with_records(storage: Storage, head: Head, *, later: bool = False) -> Manifest:
-    """Read the records of a manifest, from its segments or, for an earlier version, from its text and the plans.
-
-    With `later`, those of shards are read from the segments' texts when they are first used.
-    """
-    where = f"{storage.url}/{META}/{head.name}"
-    if not head.segments:
-        again, values = _read_head(storage, head.number)  # not kept with each head, as they take much memory
-        check(again.sha256 == head.sha256, f"{where}: changed while it was read")
-        plans = storage.map(lambda number: read_plan(storage, number), range(1, head.number + 1))
-        return Manifest.of(head, planned_records(*listed_records(values, where), plans, where))
-    return Manifest.of(head, Segment.joined(read_segments(storage, head.segments, head.name, later=later)))
-
-
-def read_segments(
-    storage: Storage, entries: Sequence[SegmentEntry], manifest: str, *, later: bool = False
-) -> list[Segment]:
-    """Read segments that a manifest lists; `later` as for `Segment.from_json`.
-
-    Raises
-    ------
-    ShardError
-        If one is missing or damaged.
-    """
-
-    def read(entry: SegmentEntry) -> Segment:
-        name = f"{META}/{entry.name}"
-        where = f"{storage.url}/{name}"
-        text = _read(storage, name, f"{manifest} lists it; restore it from a copy")
-        wrong = f"{where}: damaged: its SHA-256 is not that of its name; restore it from a copy"
-        check(len(text) == entry.size and hashlib.sha256(text).hexdigest() == entry.sha256, wrong)
-        return Segment.from_json(text, where, stated=entry, later=later)
-
-    return storage.map(read, entries)
-
-
-def listed_segments(storage: Storage) -> set[SegmentEntry]:
-    """Return the segments of all manifests that exist, also of superseded ones."""
-    return {entry for head in read_heads(storage, _numbers(storage)) for entry in head.segments}
+def _with_records(storage: Storage, head: Head, values: dict[str, Any]) -> Manifest:
+    """Read the records of a manifest, whose file has these values."""
+    if head.records_file is None:
+        return Manifest.of(head, former.read_records(storage, head, values))
+    name, stated = f"{META}/{head.records_name}", head.records_file
+    where = f"{storage.url}/{name}"
+    data = read_listed(storage, name, head.name, stated.size, stated.sha256)
+    records = Records.from_parquet(data, where, n_sources=stated.sources)
+    counts = (records.n_splits, records.n_shards)
+    check(counts == (stated.splits, stated.shards), f"{where}: its manifest states other numbers of records")
+    return Manifest.of(head, records)
 
 
 def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
@@ -278,18 +240,9 @@ def read_numbered(storage: Storage, number: int, sha256: str) -> Manifest:
     ShardError
         If it is missing or has another hash.
     """
-    head = read_heads(storage, [number])[0]
+    head, values = _read_head(storage, number)
     check(head.sha256 == sha256, f"{storage.url}/{META}/{head.name}: changed since it was first read")
-    return _with_records(storage, head)
-
-
-def read_plan(storage: Storage, number: int) -> BatchPlan:
-    """Read the plan of a batch."""
-    name = f"{META}/{plan_name(number)}"
-    where = f"{storage.url}/{name}"
-    plan = BatchPlan.from_json(_read(storage, name, "a batch's plan must stay beside its manifest"), where)
-    check(plan.number == number, f"{where}: holds plan {plan.number}")
-    return plan
+    return _with_records(storage, head, values)
 
 
 def next_batch(storage: Storage, manifest: Manifest | None) -> tuple[int, BatchPlan | None]:
@@ -351,7 +304,9 @@ def read_sidecar(storage: Storage, kind: str, sha256: object, folder: str = META
     """
     base = sidecar_name(kind, sha256, storage.url)
     name = f"{folder}/{base}" if folder else base
-    return unpack_arrays(_read(storage, name, _SIDECAR_HINTS[kind], MAX_BYTES), str(sha256), f"{storage.url}/{name}")
+    return unpack_arrays(
+        read_required(storage, name, _SIDECAR_HINTS[kind], MAX_BYTES), str(sha256), f"{storage.url}/{name}"
+    )
 
 
 def landmarks_of(spec: Mapping[str, Any]) -> object:
@@ -385,29 +340,9 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     return [f"{path}: {texts[0]} there, {texts[1]} asked"]
 
 
-def planned_records(
-    shards: Sequence[ShardEntry], sources: Sequence[SourceEntry], plans: Sequence[BatchPlan], where: str
-) -> Segment:
-    """Make the records of a manifest of an earlier version, after a check that they agree with its plans."""
-    splits = [split for plan in plans for split in plan.splits]
-    files = [file for plan in plans for file in plan.files]
-    agrees = [split.number for split in splits] == list(range(len(splits)))
-    agrees = agrees and max((entry.split for entry in shards), default=-1) + 1 == len(splits)
-    check(agrees, f"{where}: covers other splits than its {len(splits):,} planned ones")
-    for entry in shards:
-        split = splits[entry.split]
-        n_files = len(split.files) if split.others else 0
-        agrees = entry.source == split.file.name and len(entry.rows_by_file) == n_files
-        check(agrees, f"{where}: {entry.name} of {entry.source!a} does not agree with its planned split")
-    agrees = len(files) == len(sources)
-    agrees = agrees and all(a.identity == b.identity for a, b in zip(files, sources, strict=True))
-    check(agrees, f"{where}: lists other sources than its plans")
-    return Segment.of(shards, sources, splits, files, where)
-
-
 def read_success(storage: Storage) -> tuple[str, str] | None:
     """Return the name and SHA-256 of the manifest that ``_SUCCESS`` names; None if it does not exist."""
-    data = _read_existing(storage, SUCCESS, _MAX_SMALL_FILE)
+    data = read_existing(storage, SUCCESS, _MAX_SMALL_FILE)
     if data is None:
         return None
     where = f"{storage.url}/{SUCCESS}"
@@ -416,19 +351,3 @@ def read_success(storage: Storage) -> tuple[str, str] | None:
     except ShardError as fault:
         raise ShardError(f"{fault}; restore it from a copy, or delete it and repeat the run") from None
     return named["manifest"], named["sha256"]
-
-
-def _read(storage: Storage, name: str, hint: str, max_bytes: int = strict_json.MAX_BYTES) -> bytes:
-    data = _read_existing(storage, name, max_bytes)
-    if data is None:
-        raise ShardError(f"{storage.url}/{name} is missing: {hint}")
-    return data
-
-
-def _read_existing(storage: Storage, name: str, max_bytes: int) -> bytes | None:
-    """Read a file of at most `max_bytes` bytes; None if it does not exist."""
-    where = f"{storage.url}/{name}"
-    with faults_as(ShardError, f"{where} cannot be read"), suppress(FileNotFoundError):
-        strict_json.check_length(storage.size(name) or 0, where, max_bytes)
-        return storage.read(name)
-    return None

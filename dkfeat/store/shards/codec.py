@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,6 +22,7 @@ from dkfeat.blocks import BadCount, BadRow, PackedCodes
 from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
 from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry, check, check_tuples
+from dkfeat.store.parquet import open_parquet, read_table
 from dkfeat.store.shards import columns
 
 if TYPE_CHECKING:
@@ -36,10 +37,7 @@ PREFIX = "dkfeat."
 KEY = "dkfeat.seal"
 BLANK = "0" * 64
 
-_LIMITS = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 20}
-_FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, MemoryError)
 _MAGIC = b"PAR1"
-_USUAL_FOOTER = 4096  # bytes
 _PAGE_HEADER = 40  # bytes in front of the values of a page, at most; two pages would have more
 # In Thrift's compact protocol a key-value pair is a length-prefixed key, then 0x18 (a string field), then the value.
 _PATTERN = bytes([len(KEY)]) + KEY.encode() + b"\x18" + bytes([len(BLANK)])
@@ -96,24 +94,6 @@ def _find(data: memoryview) -> int | None:
     at = bytes(data[start:-8]).rfind(_PATTERN)
     position = start + at + len(_PATTERN)
     return position if at >= 0 and position + 64 <= len(data) - 8 else None
-
-
-def footer_part(read: Callable[[int], bytes], size: int) -> bytes:
-    """Read the footer of a shard of `size` bytes; `read` returns its bytes from a position to the end."""
-    start = max(0, size - _USUAL_FOOTER)
-    end = read(start)
-    length = int.from_bytes(end[-8:-4], "little") + 8
-    return end if length <= len(end) or length > size else read(size - length)
-
-
-def holds_identity(footer: bytes, entry: ShardEntry) -> bool:
-    """Return True if a footer states the split, the piece and the source bytes of a manifest's entry.
-
-    The bytes are compared, because parsing the footers of 10,000 shards takes seconds.
-    """
-    values = {"split": f"{entry.split}", "piece": f"{entry.piece}", "source_sha256": f'"{entry.source_sha256}"'}
-    pairs = [((PREFIX + key).encode(), value.encode()) for key, value in values.items()]
-    return all(b"%c%b\x18%c%b" % (len(key), key, len(value), value) in footer for key, value in pairs)
 
 
 def shard_name(spec_fp: str, split: Split, piece: int) -> str:
@@ -287,7 +267,7 @@ def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: b
 
 def read_footer(data: bytes | memoryview | BinaryIO, what: str) -> ShardFooter:
     """Read a shard's footer without checking it against the rows; from an open file only the end is read."""
-    return ShardFooter.from_metadata(_open(data, what).metadata.metadata, what)
+    return ShardFooter.from_metadata(open_parquet(data, what).metadata.metadata, what)
 
 
 def check_whole(data: memoryview, what: str) -> tuple[ShardFooter, str]:
@@ -308,9 +288,9 @@ def check_whole(data: memoryview, what: str) -> tuple[ShardFooter, str]:
     sha256 = check_seal(data)
     if sha256 is None:
         raise ShardError(f"{what}: damaged or truncated: its seal does not match its contents")
-    file = _open(data, what)
+    file = open_parquet(data, what)
     footer = ShardFooter.from_metadata(file.metadata.metadata, what)
-    table = _table(file, None, what)
+    table = read_table(file, None, what)
     if table.num_rows != footer.rows or file.metadata.num_rows != footer.rows:
         raise ShardError(f"{what}: its footer states {footer.rows:,} rows, its columns have {table.num_rows:,}")
     return footer, sha256
@@ -352,7 +332,7 @@ def decode(
     """
     what = entry.name
     file = _open_listed(data, entry, spec_fp, schema, page_checksums=page_checksums)
-    table = _table(file, _select_columns(schema, only), what)
+    table = read_table(file, _select_columns(schema, only), what)
     if table.num_rows != entry.rows:
         raise ShardError(f"{what}: its columns have {table.num_rows:,} rows, the manifest states {entry.rows:,}")
     try:
@@ -387,7 +367,7 @@ def index_blocks(
     """
     file = _open_listed(data.data, entry, spec_fp, schema, page_checksums=True)
     packed, empty = columns.INDEX
-    is_empty = _table(file, [empty], entry.name)[empty].to_numpy()
+    is_empty = read_table(file, [empty], entry.name)[empty].to_numpy()
     position = file.schema_arrow.names.index(packed)
     row_bytes = file.schema_arrow.field(packed).type.byte_width
     first = 0
@@ -409,7 +389,7 @@ def _open_listed(
 ) -> pq.ParquetFile:
     """Open a shard, and compare its footer with the manifest."""
     what = entry.name
-    file = _open(data, what, page_checksums=page_checksums)
+    file = open_parquet(data, what, page_checksums=page_checksums)
     footer = ShardFooter.from_metadata(file.metadata.metadata, what)
     if footer.spec_fp != spec_fp or footer.entry(what, entry.size, entry.sha256) != entry:
         raise ShardError(f"{what}: its footer does not agree with the manifest")
@@ -426,21 +406,6 @@ def _select_columns(kinds: Mapping[str, str], only: Sequence[str] | None) -> lis
         return None
     features = {"codes", "indices", "values", "features"}
     return [name for name in kinds if name in only or (name in features and "encoded" in only)]
-
-
-def _open(data: bytes | memoryview | BinaryIO, what: str, *, page_checksums: bool = True) -> pq.ParquetFile:
-    try:
-        source = pa.BufferReader(pa.py_buffer(data)) if isinstance(data, bytes | memoryview) else data
-        return pq.ParquetFile(source, page_checksum_verification=page_checksums, pre_buffer=False, **_LIMITS)
-    except _FAULTS as fault:
-        raise ShardError(f"{what}: damaged, not a Parquet file that can be read: {str(fault)[:200]}") from fault
-
-
-def _table(file: pq.ParquetFile, only: Sequence[str] | None, what: str) -> pa.Table:
-    try:
-        return file.read(columns=only, use_threads=False)
-    except _FAULTS as fault:
-        raise ShardError(f"{what}: damaged: {str(fault)[:200]}") from fault
 
 
 def count_bad_rows(rows: Iterable[BadRow]) -> tuple[BadCount, ...]:

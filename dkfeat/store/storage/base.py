@@ -8,11 +8,12 @@ is one PUT that the store rejects if the object exists, and its `acquire` is suc
 from __future__ import annotations
 
 import builtins
+import hashlib
 import json
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from io import BufferedReader
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dkfeat.errors import ConfigError, DkfeatError, TargetBusyError, cause_of
+from dkfeat.canonical import MAX_BYTES, check_length
+from dkfeat.errors import ConfigError, DkfeatError, ShardError, TargetBusyError, cause_of
 from dkfeat.filesystems.urls import shown_url
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ _TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.tmp", re.DOTALL)
 PROBE = "probe-"
 _PROBED = re.compile(PROBE + "[0-9a-f]{32}")
 _UNKNOWN = "unknown"
-UNSIZED = -1
-"""Size of a file that was listed by its name only."""
 _THREADS = 16
 """Number of requests to a store at a time, because each takes 30 ms or more."""
 
@@ -256,15 +256,11 @@ class Storage(ABC):
         """Size of a file in bytes, or None if it does not exist."""
 
     @abstractmethod
-    def list(self, folder: str, *, sized: Collection[str] | None = None) -> dict[str, int]:
+    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:
         """Names in a folder, sorted, with their sizes; the result is never cached.
 
-        With `sized`, the sizes of other names may be `UNSIZED`, which saves a local disk most of the work.
+        Without `sizes` they may all be -1, which saves a local disk most of the work.
         """
-
-    def modified(self, folder: str) -> int | None:  # noqa: ARG002 -- for storages that know it
-        """Time in nanoseconds at which a file was last added to a folder or removed; None if it is not known."""
-        return None
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> builtins.list[Result]:
         """Apply a function that reads from here to each item; in threads if each call takes milliseconds."""
@@ -283,8 +279,8 @@ class Storage(ABC):
 
     def leftovers(self) -> tuple[str, ...]:
         """List the files that `sweep` removes, temporary files and probes; a run in progress may still use them."""
-        temporary = [f"{TMP}/{name}" for name in self.list(TMP, sized=()) if _TEMPORARY.fullmatch(name)]
-        return (*temporary, *(f"{META}/{name}" for name in self.list(META, sized=()) if _PROBED.fullmatch(name)))
+        temporary = [f"{TMP}/{name}" for name in self.list(TMP, sizes=False) if _TEMPORARY.fullmatch(name)]
+        return (*temporary, *(f"{META}/{name}" for name in self.list(META, sizes=False) if _PROBED.fullmatch(name)))
 
     def sweep(self) -> int:
         """Remove temporary files and probes of dead runs; only the lock's holder may call it. Returns their number."""
@@ -307,6 +303,31 @@ def faults_as(kind: type[DkfeatError], text: str) -> Iterator[None]:
         raise
     except OSError as fault:
         raise kind(f"{text}: {cause_of(fault)}") from fault
+
+
+def read_existing(storage: Storage, name: str, max_bytes: int = MAX_BYTES) -> bytes | None:
+    """Read a file of at most `max_bytes` bytes; None if it does not exist, `ShardError` if it cannot be read."""
+    where = f"{storage.url}/{name}"
+    with faults_as(ShardError, f"{where} cannot be read"), suppress(FileNotFoundError):
+        check_length(storage.size(name) or 0, where, max_bytes)
+        return storage.read(name)
+    return None
+
+
+def read_required(storage: Storage, name: str, hint: str, max_bytes: int = MAX_BYTES) -> bytes:
+    """Read a file as `read_existing` does; if it does not exist, the `ShardError` ends with `hint`."""
+    data = read_existing(storage, name, max_bytes)
+    if data is None:
+        raise ShardError(f"{storage.url}/{name} is missing: {hint}")
+    return data
+
+
+def read_listed(storage: Storage, name: str, manifest: str, size: int, sha256: str) -> bytes:
+    """Read a file that a manifest lists with its size and SHA-256; `ShardError` if it has others."""
+    data = read_required(storage, name, f"{manifest} lists it; restore it from a copy")
+    if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
+        raise ShardError(f"{storage.url}/{name}: damaged: its SHA-256 is not that of its name; restore it from a copy")
+    return data
 
 
 def file_name(name: str) -> str:

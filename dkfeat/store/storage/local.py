@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from itertools import takewhile
@@ -19,7 +19,7 @@ import pyarrow as pa
 from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.filesystems.urls import local_path
 from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import DATA, META, SET_ASIDE, TMP, UNSIZED, Holder, Storage, faults_as, file_name
+from dkfeat.store.storage.base import DATA, META, SET_ASIDE, TMP, Holder, Storage, faults_as, file_name
 from dkfeat.store.storage.local_lock import READ_FLAGS, FileLock, lock_holder
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -189,28 +189,16 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def list(  # noqa: D102 -- Storage says it
-        self, folder: str, *, sized: Collection[str] | None = None
-    ) -> dict[str, int]:
+    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:  # noqa: D102 -- Storage says it
         with self._folder(folder) as descriptor:
-            if sized is None:
-                sizes = {}
-                with os.scandir(descriptor) as entries:
-                    for entry in entries:
-                        with suppress(FileNotFoundError):  # removed by a run meanwhile, such as its probe
-                            sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
-            else:
-                sizes = dict.fromkeys(os.listdir(descriptor), UNSIZED)  # noqa: PTH208 -- of a descriptor
-                for name in [name for name in sizes if name in sized] if sized else ():
-                    try:
-                        sizes[name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_size
-                    except FileNotFoundError:
-                        del sizes[name]
-        return {name: sizes[name] for name in sorted(sizes)}  # half the time of sorting pairs
-
-    def modified(self, folder: str) -> int | None:  # noqa: D102 -- Storage says it
-        with self._folder(folder) as descriptor:
-            return os.fstat(descriptor).st_mtime_ns
+            if not sizes:
+                return dict.fromkeys(sorted(os.listdir(descriptor)), -1)  # noqa: PTH208 -- of a descriptor
+            found = {}
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # removed by a run meanwhile, such as its probe
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return {name: found[name] for name in sorted(found)}  # half the time of sorting pairs
 
     def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import PurePosixPath
@@ -188,12 +188,7 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def list(  # noqa: D102 -- Storage says it
-        self,
-        folder: str,
-        *,
-        sized: Collection[str] | None = None,  # noqa: ARG002 -- sizes come with the names
-    ) -> dict[str, int]:
+    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:  # noqa: ARG002, D102 -- they come with names
         path = self._path(folder) if folder else self._root
 
         def ls() -> Iterable[Mapping[str, Any]]:
@@ -207,12 +202,12 @@ class ObjectStorage(Storage):
 
         found = self._retries.call(f"list {folder}", ls)
         prefix = path.lstrip("/") + "/"
-        sizes = {
+        listed = {
             item["name"].lstrip("/").removeprefix(prefix): int(item["size"] or 0)
             for item in found
             if item["type"] == "file" and item["name"].lstrip("/").startswith(prefix)
         }
-        return {name: sizes[name] for name in sorted(sizes) if name}
+        return {name: listed[name] for name in sorted(listed) if name}
 
     def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
         path = self._path(name)

@@ -42,7 +42,7 @@ JOBS = {
 OFTEN = (8, 1, 1)
 """How often each job is run."""
 FAULTS = ("500", "503", "429", "drop before", "drop after", "cut body", "delay")
-OBJECTS = ("part-00000[0-4]", "part-", "landmarks", "spec", "plan-", "lock", "segment-", "manifest-", "_SUCCESS", "")
+OBJECTS = ("part-00000[0-4]", "part-", "landmarks", "spec", "plan-", "lock", "records-", "manifest-", "_SUCCESS", "")
 STAGES = ("before the plan", "shards", "commit", "after the commit")
 MOST_FAILURES = 10
 

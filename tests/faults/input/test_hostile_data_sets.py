@@ -67,7 +67,7 @@ def test_manifest__shard_name_leads_elsewhere__nothing_there_is_touched(job, tmp
 
 @pytest.mark.fault("X-11")
 @pytest.mark.parametrize(
-    "name", ["_SUCCESS", "_dkfeat/spec.json", "_dkfeat/segment-*.json", "_dkfeat/manifest-000001.json"]
+    "name", ["_SUCCESS", "_dkfeat/spec.json", "_dkfeat/records-*.parquet", "_dkfeat/manifest-000001.json"]
 )
 def test_metadata__of_gigabytes__is_refused_unread(job, name):
     name = next(job.target.glob(name)).relative_to(job.target)

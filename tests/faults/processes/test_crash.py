@@ -346,5 +346,5 @@ def test_order_of_system_calls__as_the_kernel_sees_it(tmp_path):
     shards = {path.name for path in (job.target / "data").iterdir()}
     assert names[:2] == ["spec.json", "plan-000001.json"]
     assert set(names[2:-3]) == shards
-    assert names[-3].startswith("segment-")
+    assert names[-3].startswith("records-")
     assert names[-2:] == ["manifest-000001.json", "_SUCCESS"]

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.store.commit import begin as commit
-from dkfeat.store.commit import maintenance, repair
+from dkfeat.store.commit import maintenance
 from dkfeat.store.commit.status import status
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import schema_of
@@ -46,10 +46,8 @@ class DataSetMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(os, "fsync", lambda _: None)  # a killed process loses no write; flushes are most of the time
 
-    @initialize(is_large=st.booleans())
-    def first_source(self, is_large: bool) -> None:
-        if is_large:  # then a batch compares no names of committed shards if no file of data/ came or went
-            self.patch.setattr(repair, "MOST_SIZES", 1)
+    @initialize()
+    def first_source(self) -> None:
         self.job = TinyJob(self.folder / "in", self.folder / "out")
         self.add_source()
 
@@ -118,7 +116,7 @@ class DataSetMachine(RuleBasedStateMachine):
         manifests, plans = (newest_number(meta, kind) for kind in ("manifest", "plan"))
         if manifests:
             text = json.loads((meta / f"manifest-{manifests:06d}.json").read_bytes())
-            self.covered = sum(entry["sources"] for entry in text["segments"])
+            self.covered = text["records_file"]["sources"]
         self.planned = None
         if plans > manifests:
             self.planned = self.covered + len(json.loads((meta / f"plan-{plans:06d}.json").read_bytes())["files"])

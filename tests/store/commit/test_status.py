@@ -266,7 +266,7 @@ def test_run__killed_leaves_a_log_that_says_so(rows):
 
 
 def test_run__in_progress_has_a_log_that_is_refreshed(rows, monkeypatch):
-    monkeypatch.setattr("dkfeat.store.commit.batch.LOG_SECONDS", 0.0)
+    monkeypatch.setattr("dkfeat.store.commit.run_log.LOG_SECONDS", 0.0)
     seen = []
 
     def look(state):

@@ -12,8 +12,8 @@ from dkfeat import canonical as strict_json
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ShardError, SpecConflictError
 from dkfeat.store.manifest.batch_plan import BatchPlan
-from dkfeat.store.manifest.manifest import Manifest, PreviousManifest, listed_records, parse_head
-from dkfeat.store.manifest.metadata import planned_records
+from dkfeat.store.manifest.former import read_records
+from dkfeat.store.manifest.manifest import Manifest, PreviousManifest, parse_head
 from dkfeat.store.manifest.records import ShardEntry, SourceEntry, check_shard_name
 from tests.store.tiny_job import TinyJob, write_sources
 
@@ -62,12 +62,23 @@ def values_of(*entries, **changes):
 def read(text):
     """Read a manifest of the first format; its plan is made up."""
     head, values = parse_head(text)
-    shards, sources = listed_records(values, "manifest")
-    n_splits = max((entry.split for entry in shards), default=-1) + 1
-    splits = tuple(Split(number=number, file=FILE, start=0, stop=9) for number in range(n_splits))
-    files = tuple(FILE for _ in sources)
-    plan = BatchPlan(number=1, spec_fp="c" * 64, files=files, splits=splits)
-    return Manifest.of(head, planned_records(shards, sources, [plan], "manifest"))
+    shards = values.get("shards") if isinstance(values.get("shards"), list) else []
+    n_splits = 1 + max((entry.get("split", 0) for entry in shards if isinstance(entry, dict)), default=-1)
+    return Manifest.of(head, read_records(_Planned(n_splits, len(values.get("sources") or ())), head, values))
+
+
+class _Planned:
+    """Storage with one plan of splits of a file, as often as a manifest lists sources."""
+
+    url = "target"
+
+    def __init__(self, n_splits, n_sources):
+        splits = tuple(Split(number=number, file=FILE, start=0, stop=9) for number in range(n_splits))
+        self.plan = BatchPlan(number=1, spec_fp="c" * 64, files=(FILE,), splits=splits)
+        self.n_sources = n_sources
+
+    def map(self, _, numbers):
+        return [replace(self.plan, files=(FILE,) * self.n_sources)] * bool(numbers)
 
 
 def manifest(*entries, **changes):
@@ -94,18 +105,9 @@ def test_json__of_the_first_format():
 def test_json__is_as_documented(tmp_path):
     job = TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
     text = job.run().to_json()
-    keys = "format requires number previous spec_fp schema n_features labels rows nnz n_empty_rows segments run"
+    keys = "format requires number previous spec_fp schema n_features labels rows nnz n_empty_rows records_file run"
     assert list(json.loads(text)) == keys.split()
-    assert list(json.loads(text)["segments"][0]) == [
-        "sha256",
-        "size",
-        "sources",
-        "splits",
-        "shards",
-        "rows",
-        "nnz",
-        "n_empty",
-    ]
+    assert list(json.loads(text)["records_file"]) == ["sha256", "size", "sources", "splits", "shards"]
     assert text == (job.target / "_dkfeat/manifest-000001.json").read_bytes()
 
 

@@ -253,28 +253,6 @@ def test_seal__blank_or_missing__is_told():
         assert seal.check_seal(memoryview(junk)) is None
 
 
-@pytest.mark.parametrize("usual", [100, 4096])
-def test_holds_identity__reads_the_footer_alone(monkeypatch, usual):
-    monkeypatch.setattr(shards, "_USUAL_FOOTER", usual)
-    shard = encode(**parts("codes", 1000))
-    data, entry, starts = bytes(shard.data), shard.entry(NAME), []
-
-    def read(start):
-        starts.append(start)
-        return data[start:]
-
-    footer = shards.footer_part(read, len(data))
-    assert shards.holds_identity(footer, entry)
-    assert len(starts) == (2 if usual == 100 else 1)
-    assert len(data) - starts[-1] <= 4096
-    for changed in ({"split": 30}, {"piece": 0}, {"source_sha256": "0" * 64}):
-        other = replace(shard.footer, **changed)
-        name = f"part-{other.split:06d}-{other.piece:04d}-3f9c2a71b0de.parquet"
-        assert not shards.holds_identity(footer, other.entry(name, entry.size, entry.sha256))
-    assert not shards.holds_identity(shards.footer_part(lambda _: 4096 * b"\xff", 4096), entry)
-    assert not shards.holds_identity(shards.footer_part(lambda _: b"", 0), entry)
-
-
 @pytest.mark.fault("S-05")
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -26,8 +26,8 @@ from dkfeat.errors import ConfigError, DkfeatError, ShardError, SpecConflictErro
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.manifest.manifest import Head, Manifest
+from dkfeat.store.manifest.record_table import Records
 from dkfeat.store.manifest.records import SourceEntry
-from dkfeat.store.manifest.segment import Segment
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import columns as rows
 from dkfeat.store.shards import reader
@@ -132,7 +132,7 @@ def committed(tmp_path, layout, rows, **kinds):
     file = SourceFile(name=shard.footer.source, url="", size=1)
     source = SourceEntry(name=file.name, size=1, mtime_ns=None, etag=None, rows=rows)
     splits = [Split(number=0, file=file, start=0, stop=1)]
-    records = Segment.of([shard.entry(name)], [source], splits, [file])
+    records = Records.of([shard.entry(name)], [source], splits, [file])
     return reader.ShardReader(storage, spec, Manifest.of(head, records)), given
 
 
@@ -460,7 +460,7 @@ def test_success__absent__still_reads(job):
 
 
 @pytest.mark.fault("S-06")
-@pytest.mark.parametrize("gone", ["spec.json", "manifest-000001.json", "manifest-000002.json", "segment-*.json"])
+@pytest.mark.parametrize("gone", ["spec.json", "manifest-000001.json", "manifest-000002.json", "records-*.parquet"])
 def test_metadata__file_is_gone__is_refused(job, gone):
     write_sources(job.sources, files=1, first=3)
     job.run()

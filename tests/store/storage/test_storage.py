@@ -361,7 +361,7 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
     links = [new for name, new in calls if name == "link" and not new.startswith("probe-")]
     assert links[:2] == ["spec.json", "plan-000001.json"]
     assert links[-2:] == ["manifest-000001.json", "_SUCCESS"]
-    assert links[-3].startswith("segment-")
+    assert links[-3].startswith("records-")
     assert all(name.startswith("part-") for name in links[2:-3])
     assert len(links) > 4
     home = {"spec.json": "/_dkfeat", "plan-000001.json": "/_dkfeat", "manifest-000001.json": "/_dkfeat", "_SUCCESS": ""}
