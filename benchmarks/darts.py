@@ -43,8 +43,8 @@ COLD_START = """
 import time
 start = time.perf_counter(); cpu = time.process_time()
 import numpy as np
-from dkfeat.compiled.sampling import darts, octaves
-darts.encode(np.array([0, 2]), np.array([0, 1]), *octaves.signed_octaves(np.ones(2, np.float32)), 16, 0, 8)
+from dkfeat.compiled.sampling import darts
+darts.encode(np.array([0, 2]), np.array([0, 1]), *darts.signed_octaves(np.ones(2, np.float32)), 16, 0, 8)
 print(time.perf_counter() - start, time.process_time() - cpu)
 """
 

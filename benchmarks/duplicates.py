@@ -32,7 +32,7 @@ from paired import cpu_seconds
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import dkfeat
-from dkfeat.compiled.sampling.matches import count_pair_matches
+from dkfeat.compiled.sampling.codes import count_pair_matches
 from dkfeat.kernels import gmm
 from dkfeat.neighbors import Duplicates, duplicates
 from dkfeat.theory.bands import sharing_probability

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from dkfeat.compiled.simd import vector as simd
+from dkfeat.compiled import simd
 
 AVX2_LOOPS = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+sse4.2,+bmi,+bmi2"}
 """Environment in which numba compiles for AVX2 alone; the name by itself leaves AVX-512 on."""

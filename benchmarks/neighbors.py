@@ -38,7 +38,7 @@ from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 import dkfeat
-from dkfeat.compiled.sampling.matches import count_matches
+from dkfeat.compiled.sampling.codes import count_matches
 from dkfeat.kernels import gmm
 from dkfeat.neighbors import GMMNeighbors
 

@@ -24,7 +24,7 @@ from scipy.sparse import csr_matrix
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from workloads import rcv1_like
 
-from dkfeat.compiled.structured.hadamard import hadamard_rows
+from dkfeat.compiled.products.hadamard import hadamard_rows
 from dkfeat.maps import FourierFeatures, LaplaceFeatures, NystroemFeatures
 from dkfeat.projections.dense import DenseProjection
 

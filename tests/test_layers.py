@@ -56,7 +56,7 @@ TABLE = {
 
 # Single arrows that the table does not draw, each with the reason.
 EXCEPTIONS = {
-    ("sources", "dkfeat.compiled.text"),  # the byte parser is the sources' own loop
+    ("sources", "dkfeat.compiled.libsvm"),  # the byte parser is the sources' own loop
     ("cli", "dkfeat.__version__"),  # a plain string
     ("doctor", "dkfeat.__version__"),
 }

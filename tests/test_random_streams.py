@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from dkfeat.compiled.random import philox
-from dkfeat.compiled.random.philox import draw_words
+from dkfeat.compiled import random as philox
+from dkfeat.compiled.random import draw_words
 from dkfeat.random_streams import check_seed, draw_seed
 
 STREAMS = {name: value for name, value in vars(philox).items() if name.startswith("STREAM_")}

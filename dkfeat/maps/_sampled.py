@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.jit import owned
-from dkfeat.compiled.sampling.matches import in_whole_bytes, keep_best
-from dkfeat.compiled.sampling.packing import one_hot_columns
+from dkfeat.compiled.sampling.codes import in_whole_bytes, keep_best, one_hot_columns
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import gmm
 from dkfeat.kernels.minmax import gmm_pairs
@@ -213,7 +212,7 @@ class SampledMap(FeatureMap):
         X, Y : PackedCodes
             Codes of n_x and n_y rows.
         first_row, own, heaps
-            See `dkfeat.compiled.sampling.matches.keep_best`.
+            See `dkfeat.compiled.sampling.codes.keep_best`.
         """
         n, bits = self._fitted.n_components, self._fitted.bits
         (codes, wide), (others, _) = (in_whole_bytes(rows.codes, n, bits) for rows in (X, Y))

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.sampling import darts
-from dkfeat.compiled.sampling.octaves import signed_octaves
+from dkfeat.compiled.sampling.darts import signed_octaves
 from dkfeat.maps._kernel_estimates import KernelFacts
 from dkfeat.maps._sampled import FittedSamples, SampledMap
 from dkfeat.validation import check_integer

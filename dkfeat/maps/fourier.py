@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.products.rows import finish_features
-from dkfeat.compiled.random.philox import STREAM_PHASE, draw_words
+from dkfeat.compiled.random import STREAM_PHASE, draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.kernels import NamedKernel
 from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed

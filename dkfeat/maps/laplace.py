@@ -15,8 +15,14 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.rows import decay_features, scale_values
-from dkfeat.compiled.random.philox import STREAM_LAPLACE_CIRCULANT, STREAM_LAPLACE_DENSE, STREAM_LAPLACE_MIXTURE
-from dkfeat.compiled.random.tables import Law, exponentials, levy
+from dkfeat.compiled.random import (
+    STREAM_LAPLACE_CIRCULANT,
+    STREAM_LAPLACE_DENSE,
+    STREAM_LAPLACE_MIXTURE,
+    Law,
+    exponentials,
+    levy,
+)
 from dkfeat.kernels import NamedKernel
 from dkfeat.kernels._rows import check_non_negative
 from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed

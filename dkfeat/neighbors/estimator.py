@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dkfeat.compiled.sampling.matches import best_rows, empty_heaps
+from dkfeat.compiled.sampling.codes import best_rows, empty_heaps
 from dkfeat.errors import ConfigError
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps.gcws import GCWSFeatures

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.compiled.sampling.matches import best_rows, empty_heaps, merged
+from dkfeat.compiled.sampling.codes import best_rows, empty_heaps, merged
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ConfigError

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import owned
-from dkfeat.compiled.random.philox import draw_words
-from dkfeat.compiled.structured.hadamard import FlatRows
+from dkfeat.compiled.products.hadamard import FlatRows
+from dkfeat.compiled.random import draw_words
 from dkfeat.errors import ConfigError
 
 LARGEST_PADDED = 2**24

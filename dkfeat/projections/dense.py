@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
-from dkfeat.compiled.random.philox import STREAM_DENSE
-from dkfeat.compiled.random.tables import TILE, Law, normals
+from dkfeat.compiled.random import STREAM_DENSE, TILE, Law, normals
 from dkfeat.projections._base import Projection, flat_rows
 
 _WHOLE_BYTES = 16 * 2**20

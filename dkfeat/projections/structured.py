@@ -19,18 +19,19 @@ import scipy.special
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, owned
-from dkfeat.compiled.random.philox import (
+from dkfeat.compiled.products.convolution import SMALLEST as SMALLEST_PERIOD
+from dkfeat.compiled.products.convolution import add_shifted, convolve_rows, spectra_of
+from dkfeat.compiled.products.hadamard import SMALLEST, FastfoodTables, project_fastfood, project_orthogonal
+from dkfeat.compiled.random import (
     STREAM_CIRCULANT,
     STREAM_FASTFOOD,
     STREAM_LENGTH,
     STREAM_MIXTURE,
     STREAM_PERMUTATION,
     STREAM_SIGN,
+    Law,
+    normals,
 )
-from dkfeat.compiled.random.tables import Law, normals
-from dkfeat.compiled.structured.convolution import SMALLEST as SMALLEST_PERIOD
-from dkfeat.compiled.structured.convolution import add_shifted, convolve_rows, spectra_of
-from dkfeat.compiled.structured.hadamard import SMALLEST, FastfoodTables, project_fastfood, project_orthogonal
 from dkfeat.errors import ConfigError
 from dkfeat.projections._base import Projection, draw_signs, flat_rows, random_words
 from dkfeat.validation import check_integer

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="about compiled
 # takes 0.1 s to compile; says how many loops were compiled and how many read from disk
 PROGRAM = """
 import numpy as np
-from dkfeat.compiled.random.philox import draw_words
+from dkfeat.compiled.random import draw_words
 words = np.zeros((2, 4), np.uint32)
 draw_words(np.uint64(0), np.uint64(0), np.uint64(0), words)
 stats = draw_words.stats
@@ -95,8 +95,7 @@ def test_cache__nowhere_to_write(tmp_path):
 def test_cache__folder_vanishes(tmp_path):
     cache = tmp_path / "cache"
     program = (
-        f"import shutil, dkfeat.compiled.random.philox; shutil.rmtree({str(cache)!r}); open({str(cache)!r}, 'w')"
-        + PROGRAM
+        f"import shutil, dkfeat.compiled.random; shutil.rmtree({str(cache)!r}); open({str(cache)!r}, 'w')" + PROGRAM
     )
     assert run(program=program, NUMBA_CACHE_DIR=str(cache))[0] == WORD
 
@@ -107,7 +106,7 @@ def test_cache__switch(tmp_path):
     assert run(NUMBA_CACHE_DIR=str(tmp_path), DKFEAT_JIT_CACHE="0")[0] == WORD
     assert not list(tmp_path.rglob("*.nbc"))
     wrong = (
-        "try:\n    import dkfeat.compiled.random.philox\n"
+        "try:\n    import dkfeat.compiled.random\n"
         "except ValueError as error:\n    print('DKFEAT_JIT_CACHE' in str(error), 'yes' in str(error))"
     )
     assert run(program=wrong, DKFEAT_JIT_CACHE="yes") == ["True", "True"]

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.utils.estimator_checks import check_estimator
 
-from dkfeat.compiled.random.tables import levy
+from dkfeat.compiled.random import levy
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels.semigroup import exponential_semigroup, reciprocal_semigroup
 from dkfeat.maps import LaplaceFeatures, from_spec

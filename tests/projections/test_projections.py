@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 import scipy.sparse as sp
 
-from dkfeat.compiled.random.tables import TILE, levy
+from dkfeat.compiled.random import TILE, levy
 from dkfeat.errors import ConfigError
 from dkfeat.projections import CirculantProjection, DenseProjection, FastfoodProjection, OrthogonalProjection
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.random.elementary import cosine_of_turns
-from dkfeat.compiled.simd.vector import LANES, bits_of, float_of, load, minimum, select, splat, store
+from dkfeat.compiled.random import cosine_of_turns
+from dkfeat.compiled.simd import LANES, bits_of, float_of, load, minimum, select, splat, store
 
 L1, L2, MAX = 1, 2, 0
 _BLOCK = 1024

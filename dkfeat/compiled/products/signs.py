@@ -22,9 +22,8 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.random.tables import COLUMNS
-from dkfeat.compiled.simd.registration import Code, register
-from dkfeat.compiled.simd.vector import LANES, load, mask16, select, splat, store
+from dkfeat.compiled.random import COLUMNS
+from dkfeat.compiled.simd import LANES, Code, load, mask16, register, select, splat, store
 
 GROUP = 4
 """Number of neighbouring columns in a partial sum."""

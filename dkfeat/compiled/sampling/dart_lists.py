@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, inlined
-from dkfeat.compiled.random.elementary import exponential_lanes
-from dkfeat.compiled.random.philox import half_of_lanes
-from dkfeat.compiled.simd.vector import (
+from dkfeat.compiled.random import exponential_lanes, half_of_lanes
+from dkfeat.compiled.simd import (
     LANES,
     bits_of,
     bytes_at_most,

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, kernel, owned
-from dkfeat.compiled.random.elementary import log_scalar
-from dkfeat.compiled.simd.vector import LANES, count_bits, lowest_bit
+from dkfeat.compiled.random import log_scalar
+from dkfeat.compiled.simd import LANES, count_bits, lowest_bit
 
 AHEAD = 16
 """Entries of padding at the end of `FeatureMajor.offsets`, for loops that prefetch."""

@@ -22,20 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, inlined, kernel, owned
-from dkfeat.compiled.random.philox import STREAM_CODE_SHIFT, draw_words
-from dkfeat.compiled.sampling.candidates import LARGEST_LOG, MOST_USES, list_candidates
+from dkfeat.compiled.random import STREAM_CODE_SHIFT, draw_words
+from dkfeat.compiled.sampling.codes import pack_bytes, pack_tile
 from dkfeat.compiled.sampling.feature_major import AHEAD, FeatureMajor, transpose_rows
-from dkfeat.compiled.sampling.packing import pack_bytes, pack_tile
 from dkfeat.compiled.sampling.parameters import (
     CODE_LOW,
     CODE_MIXED,
     CODE_RANK,
     CODE_SIGNED,
+    LARGEST_LOG,
+    MOST_USES,
     TABLE_ROW,
     fill_parameters,
     fill_words,
+    list_candidates,
 )
-from dkfeat.compiled.simd.vector import (
+from dkfeat.compiled.simd import (
     LANES,
     broadcast,
     floor,

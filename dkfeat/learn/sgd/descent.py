@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.compiled.descent import steps as compiled
-from dkfeat.compiled.descent.rows import BatchRows
+from dkfeat.compiled import descent as compiled
+from dkfeat.compiled.descent import BatchRows
 from dkfeat.compiled.jit import aligned, owned
-from dkfeat.compiled.simd.vector import LANES
+from dkfeat.compiled.simd import LANES
 from dkfeat.errors import ShardError
 
 LOSSES: Mapping[str, tuple[int, float]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, take_rows
-from dkfeat.compiled.random.philox import STREAM_HELD_OUT, draw_words
+from dkfeat.compiled.random import STREAM_HELD_OUT, draw_words
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import InputError
 from dkfeat.learn.checks import MOST_LABEL, check_row_weights, no_weight

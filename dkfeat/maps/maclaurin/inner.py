@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from dkfeat.compiled.random.philox import STREAM_MACLAURIN_INNER, STREAM_MACLAURIN_SAMPLE, draw_words
-from dkfeat.compiled.random.tables import signs_of_samples
+from dkfeat.compiled.random import STREAM_MACLAURIN_INNER, STREAM_MACLAURIN_SAMPLE, draw_words, signs_of_samples
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._sampled import SampledMap

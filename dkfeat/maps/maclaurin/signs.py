@@ -24,9 +24,16 @@ from dkfeat.compiled.products.signs import (
     multiply_dense_signs,
     multiply_sparse_signs,
 )
-from dkfeat.compiled.random.philox import STREAM_MACLAURIN_DEGREE, STREAM_MACLAURIN_SIGN, draw_words
-from dkfeat.compiled.random.tables import COLUMNS, SUPERBLOCK, packed_signs, transposed_signs
-from dkfeat.compiled.simd.vector import LANES
+from dkfeat.compiled.random import (
+    COLUMNS,
+    STREAM_MACLAURIN_DEGREE,
+    STREAM_MACLAURIN_SIGN,
+    SUPERBLOCK,
+    draw_words,
+    packed_signs,
+    transposed_signs,
+)
+from dkfeat.compiled.simd import LANES
 from dkfeat.errors import ConfigError
 from dkfeat.projections.dense import columns_present
 

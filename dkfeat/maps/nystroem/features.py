@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.random.tables import TILE
+from dkfeat.compiled.random import TILE
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import largest_magnitudes

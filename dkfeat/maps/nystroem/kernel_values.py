@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.products.rows import decay_features, sum_magnitudes
-from dkfeat.compiled.random.tables import TILE
+from dkfeat.compiled.random import TILE
 from dkfeat.kernels import NamedKernel
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS, of_inner_products
 from dkfeat.kernels.minmax import GmmColumns, exponentiated

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.archives import MAX_BYTES, archive_sha256
-from dkfeat.compiled.random.philox import STREAM_LANDMARK, draw_words
+from dkfeat.compiled.random import STREAM_LANDMARK, draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.kernels import NamedKernel
 

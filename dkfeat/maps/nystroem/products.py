@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import owned
-from dkfeat.compiled.products.columns import multiply_columns
-from dkfeat.compiled.random.tables import TILE
+from dkfeat.compiled.products.matrix import multiply_columns
+from dkfeat.compiled.random import TILE
 from dkfeat.kernels._columns import HeldColumns
 from dkfeat.projections.dense import add_dense, add_listed
 from dkfeat.validation import rows_as_csr

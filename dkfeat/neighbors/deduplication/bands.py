@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys
-from dkfeat.compiled.sampling.matches import count_pair_matches, countable_bits, in_whole_bytes
+from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.neighbors.deduplication.pairs import Counts, FoundPairs, PairFiles, pair_keys
 from dkfeat.neighbors.deduplication.work_files import WorkFolder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dkfeat.compiled.sampling.groups import find_lowest, join_pairs
+from dkfeat.compiled.sampling.bands import find_lowest, join_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

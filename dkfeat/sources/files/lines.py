@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dkfeat.compiled.text.libsvm import PADDING
+from dkfeat.compiled.libsvm import PADDING
 
 WINDOW_BYTES = 1 << 20
 """Bytes of text loaded at a time; they stay in a core's second-level cache while they are parsed."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dkfeat.blocks import SourceFile
-from dkfeat.compiled.text import libsvm as loop
+from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.filesystems.urls import printable
 from dkfeat.sources.bad_rows import LABEL_NOT_ALLOWED

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
-from dkfeat.compiled.text import libsvm as loop
+from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.messages import show_label
 from dkfeat.sources.bad_rows import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, cut_message, shown_text

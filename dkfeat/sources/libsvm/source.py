@@ -11,7 +11,7 @@ from itertools import chain, count
 import numpy as np
 
 from dkfeat.blocks import BadRow, SourceFile, Split
-from dkfeat.compiled.text import libsvm as loop
+from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.bad_rows import REFUSED, cut_message, shown_text
 from dkfeat.sources.base import Piece, RejectedRow, Source, SplitScan, are_integers

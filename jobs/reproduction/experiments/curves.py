@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dkfeat import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures
 from dkfeat.blocks import PackedCodes
-from dkfeat.compiled.sampling.matches import count_matches, in_whole_bytes
+from dkfeat.compiled.sampling.codes import count_matches, in_whole_bytes
 
 from ..experiment import Context
 from ..machines.accuracies import decades

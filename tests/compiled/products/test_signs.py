@@ -13,7 +13,7 @@ from dkfeat.compiled.products.signs import (
     multiply_dense_signs,
     multiply_sparse_signs,
 )
-from dkfeat.compiled.random.tables import packed_signs, transposed_signs
+from dkfeat.compiled.random import packed_signs, transposed_signs
 
 N_COLUMNS, N_COMPONENTS, OFFSET = 70, 21, 3
 DEGREES = np.array([3] * 5 + [2] * 6 + [1] * 8 + [0, 0])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.random.elementary import log_normal_lanes, log_scalar
-from dkfeat.compiled.simd.vector import LANES, load, store
+from dkfeat.compiled.random import log_normal_lanes, log_scalar
+from dkfeat.compiled.simd import LANES, load, store
 from tests.compiled.simd.inspection import assembly
 
 truth = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="dense samples need compiled loops")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.random.philox import draw_words, philox, philox_lanes
-from dkfeat.compiled.simd.vector import LANES, store
+from dkfeat.compiled.random import draw_words, philox, philox_lanes
+from dkfeat.compiled.simd import LANES, store
 from tests.reference import gcws as oracle
 
 u64 = np.uint64

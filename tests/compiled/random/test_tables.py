@@ -7,9 +7,16 @@ import pytest
 from scipy.special import ndtr
 
 from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.random.elementary import cosine_of_turns
-from dkfeat.compiled.random.tables import exponentials, levy, normals, packed_signs, signs_of_samples, transposed_signs
-from dkfeat.compiled.simd.vector import LANES, load, store
+from dkfeat.compiled.random import (
+    cosine_of_turns,
+    exponentials,
+    levy,
+    normals,
+    packed_signs,
+    signs_of_samples,
+    transposed_signs,
+)
+from dkfeat.compiled.simd import LANES, load, store
 from tests.programs import AVX2
 from tests.reference.gcws import draw
 from tests.reference.laplace import exponential_weight, levy_weight
@@ -88,7 +95,7 @@ def test_cosine__of_turns():
 NORMALS = """
 import hashlib
 import numpy as np
-from dkfeat.compiled.random.tables import normals
+from dkfeat.compiled.random import normals
 print(hashlib.sha256(normals(np.arange(4), 128, 16, 8).tobytes()).hexdigest())
 """
 
@@ -174,7 +181,7 @@ def test_weights__their_transforms_are_the_kernels_factors(kernel):
 
 WEIGHTS = """
 import hashlib, numpy as np
-from dkfeat.compiled.random.tables import exponentials, levy
+from dkfeat.compiled.random import exponentials, levy
 print(hashlib.sha256(b"".join(t(np.arange(50), 200, 41, 3).tobytes() for t in (levy, exponentials))).hexdigest())
 """
 

@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.jit import aligned
-from dkfeat.compiled.sampling.candidates import LARGEST_LOG, least_a
-from dkfeat.compiled.sampling.parameters import CODE_LOW, TABLE_ROW, fill_parameters
-from dkfeat.compiled.simd.vector import load, store
+from dkfeat.compiled.sampling.parameters import CODE_LOW, LARGEST_LOG, TABLE_ROW, fill_parameters, least_a
+from dkfeat.compiled.simd import load, store
 
 f32 = np.float32
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkfeat.compiled.sampling.packing import one_hot_columns
+from dkfeat.compiled.sampling.codes import one_hot_columns
 
 PATIENT = settings(deadline=None)  # the first call compiles
 

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dkfeat.compiled.sampling import darts
-from dkfeat.compiled.sampling.octaves import ABSENT, signed_octaves
+from dkfeat.compiled.sampling.darts import ABSENT, signed_octaves
 from tests.programs import AVX2
 from tests.reference import darts as oracle
 from tests.reference.gcws import unpack

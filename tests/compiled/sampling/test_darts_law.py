@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.sampling import darts
-from dkfeat.compiled.sampling.octaves import signed_octaves
+from dkfeat.compiled.sampling.darts import signed_octaves
 from tests.reference.gcws import gmm
 from tests.reference.law import assert_binomial, noisy_pairs, scores
 

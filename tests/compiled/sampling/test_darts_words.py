@@ -12,7 +12,7 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 
 from dkfeat.compiled.sampling import darts
-from dkfeat.compiled.sampling.octaves import signed_octaves
+from dkfeat.compiled.sampling.darts import signed_octaves
 from tests.reference import darts as oracle
 from tests.reference.gcws import gmm
 from tests.reference.law import scores

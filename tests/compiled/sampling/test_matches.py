@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkfeat.compiled.sampling.matches import (
+from dkfeat.compiled.sampling.codes import (
     best_rows,
     count_matches,
     count_pair_matches,

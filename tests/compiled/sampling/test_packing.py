@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dkfeat.compiled.sampling.packing import pack_bytes, pack_tile
+from dkfeat.compiled.sampling.codes import pack_bytes, pack_tile
 from tests.reference.gcws import unpack
 
 

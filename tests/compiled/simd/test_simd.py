@@ -5,9 +5,9 @@ import numba
 import numpy as np
 import pytest
 
+from dkfeat.compiled import simd
 from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.simd import vector as simd
-from dkfeat.compiled.simd.vector import LANES
+from dkfeat.compiled.simd import LANES
 from tests.compiled.simd.inspection import assembly
 
 jit = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares compiled vectors with their NumPy equivalents")

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from dkfeat.compiled.structured.convolution import SMALLEST, convolve_rows, spectra_of
+from dkfeat.compiled.products.convolution import SMALLEST, convolve_rows, spectra_of
 
 
 def some_mixture(n, m, n_features, n_samples=3):
@@ -55,7 +55,7 @@ def test_convolution__a_row_does_not_depend_on_its_place():
 
 DIGEST = """
 import hashlib, numpy as np
-from dkfeat.compiled.structured.convolution import convolve_rows, spectra_of
+from dkfeat.compiled.products.convolution import convolve_rows, spectra_of
 x = (np.arange(3 * 500) % 17 / 16).astype(np.float32).reshape(3, 500)
 weights = (np.arange(3 * 512) % 29 / 32).reshape(3, 512)
 choice = (np.arange(512) % 3).astype(np.uint16)

@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 from numba.core import config
 
-from dkfeat.compiled.simd.lowering import (
+from dkfeat.compiled.products.fourier import (
+    fourier,
+    fourier_half,
     load_3,
     load_4,
     load_5,
@@ -11,13 +13,15 @@ from dkfeat.compiled.simd.lowering import (
     load_9,
     load_16,
     load_chosen_4,
+    plus,
     plus_mirrored,
     store,
     store_single,
     swapped,
+    times,
     transposed,
+    turned,
 )
-from dkfeat.compiled.structured.fourier import fourier, fourier_half, plus, times, turned
 
 STEP = 24
 """Between vectors; more than they take."""

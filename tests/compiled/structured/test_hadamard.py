@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from dkfeat.compiled.structured.hadamard import hadamard_rows
+from dkfeat.compiled.products.hadamard import hadamard_rows
 from tests.programs import AVX2
 
 SIZES = [2**bits for bits in range(4, 12)]
@@ -59,7 +59,7 @@ def test_hadamard__a_row_does_not_depend_on_the_others():
 SCRIPT = """
 import hashlib
 import numpy as np
-from dkfeat.compiled.structured.hadamard import hadamard_rows
+from dkfeat.compiled.products.hadamard import hadamard_rows
 digest = hashlib.sha256()
 for n in (16, 32, 256, 2048):
     rng = np.random.default_rng(n)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dkfeat.compiled.structured.convolution import add_shifted
+from dkfeat.compiled.products.convolution import add_shifted
 
 
 @pytest.mark.parametrize(("n_columns", "n", "width"), [(7, 7, 7), (5, 8, 8), (5, 8, 3), (1, 4, 2), (6, 6, 1)])

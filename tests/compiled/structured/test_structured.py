@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.linalg import hadamard
 
-from dkfeat.compiled.structured.hadamard import FastfoodTables, FlatRows, project_fastfood, project_orthogonal
+from dkfeat.compiled.products.hadamard import FastfoodTables, FlatRows, project_fastfood, project_orthogonal
 
 N, WIDTH = 32, 21
 NOTHING = np.empty(0, np.int64)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dkfeat.compiled.jit import kernel
-from dkfeat.compiled.text.decimals import (
+from dkfeat.compiled.decimals import (
     MALFORMED,
     ROUNDED,
     UNDECIDED,
@@ -23,6 +22,7 @@ from dkfeat.compiled.text.decimals import (
     trailing_zeros,
     word_at,
 )
+from dkfeat.compiled.jit import kernel
 from tests.sources.strategies import numerals
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies
 from scipy import sparse
 
 from dkfeat import GCWSFeatures
-from dkfeat.compiled.descent import steps
+from dkfeat.compiled import descent as steps
 from dkfeat.config.train import CLASS_LOSSES
 from dkfeat.errors import ShardError
 from dkfeat.learn.sgd import descent

@@ -184,7 +184,7 @@ def parameters():
     """Many q, r, beta and h."""
     from dkfeat.compiled.jit import kernel
     from dkfeat.compiled.sampling.parameters import CODE_LOW, fill_parameters, fill_words
-    from dkfeat.compiled.simd.vector import load
+    from dkfeat.compiled.simd import load
 
     @kernel
     def fill(coordinates, places, shifts, table, codes):

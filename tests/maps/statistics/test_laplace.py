@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dkfeat.compiled.random.tables import exponentials, levy
+from dkfeat.compiled.random import exponentials, levy
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
 from dkfeat.projections import CirculantProjection
 from dkfeat.theory import circulant as theory

@@ -19,19 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, inlined, kernel
-from dkfeat.compiled.simd.lowering import WIDTH, load_8, plus_mirrored, store, swapped
-from dkfeat.compiled.structured.fourier import (
+from dkfeat.compiled.products.fourier import (
     LAST,
     PAIR,
+    WIDTH,
     join_block,
     join_half,
     join_last,
+    load_8,
     plus,
+    plus_mirrored,
     split,
     split_block,
     split_chosen,
     split_last,
     splits_of,
+    store,
+    swapped,
     times,
 )
 

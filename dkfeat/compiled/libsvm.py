@@ -5,7 +5,7 @@ The grammar, bytes of whole lines that end in LF or CR LF::
     line     = blanks? comment? | labels (blanks "qid:" digits)? (blanks index ":" value)* blanks? comment?
     labels   = number ("," number)*      several, or none before a leading blank, with `multilabel` only
     blanks   = (space | tab)+            comment = "#" anything but NUL and lone CR
-    index    = digits                    number, value: see `dkfeat.compiled.text.decimals`
+    index    = digits                    number, value: see `dkfeat.compiled.decimals`
 
 Indices ascend strictly within a row. A value that rounds to zero in the dtype of the values is not kept. Labels and
 values are finite. A label of digits only, with or without a sign, is an integer, which is never rounded; any other
@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.text.decimals import (
+from dkfeat.compiled.decimals import (
     MALFORMED,
     POWERS_OF_TEN,
     UNDECIDED,
@@ -31,6 +30,7 @@ from dkfeat.compiled.text.decimals import (
     read_number,
     word_at,
 )
+from dkfeat.compiled.jit import inlined, kernel
 
 PADDING = 16
 """Bytes that must be allocated after the last line end; their content does not matter."""

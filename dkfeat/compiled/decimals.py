@@ -17,7 +17,7 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
-from dkfeat.compiled.simd.registration import I1, I8, I64, Code, register
+from dkfeat.compiled.simd import I1, I8, I64, Code, register
 
 
 def byte_at(text, i):

@@ -17,8 +17,7 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, inlined, kernel
-from dkfeat.compiled.simd.registration import I32, Code, register
-from dkfeat.compiled.simd.vector import LANES, call_intrinsic, f32x16, load, prefetch, store
+from dkfeat.compiled.simd import I32, LANES, Code, call_intrinsic, f32x16, load, prefetch, register, store
 
 _F32X16 = f32x16.backend
 

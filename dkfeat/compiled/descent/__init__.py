@@ -1,1 +1,0 @@
-"""Stochastic gradient descent of linear models: rows, losses and steps."""

@@ -1,1 +1,0 @@
-"""Counter-based random numbers: Philox, the named streams, and distributions drawn from them."""

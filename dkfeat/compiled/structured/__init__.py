@@ -1,1 +1,0 @@
-"""Fast structured transforms: Walsh-Hadamard, Fourier, circular convolution."""

@@ -1,1 +1,0 @@
-"""Parsing of LIBSVM text and decimal numbers."""
