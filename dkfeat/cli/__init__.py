@@ -18,15 +18,14 @@ from dkfeat.cli.commands.compare import compare
 from dkfeat.cli.commands.datasets import datasets
 from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.doctor import doctor
-from dkfeat.cli.commands.drop_duplicates import drop_duplicates
-from dkfeat.cli.commands.duplicates import duplicates
 from dkfeat.cli.commands.featurize import featurize, plan
 from dkfeat.cli.commands.folders.inspect import inspect, quarantine, status
 from dkfeat.cli.commands.folders.maintenance import abort, break_lock, clean
 from dkfeat.cli.commands.folders.report import report
 from dkfeat.cli.commands.folders.verify import verify
-from dkfeat.cli.commands.neighbors import index, neighbors
+from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, index, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
+from dkfeat.cli.commands.run import run
 from dkfeat.cli.commands.settings import completion, config
 from dkfeat.cli.commands.train import train
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, set_log, text_of
@@ -90,7 +89,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Neighbours and duplicates": (neighbors, index, duplicates, drop_duplicates),
     "Content and state of a folder": (inspect, report, status, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
-    "Settings": (config, completion),
+    "Settings": (run, config, completion),
 }
 cli.sections = {title: tuple(str(command.name) for command in commands) for title, commands in _SECTIONS.items()}
 for command in chain.from_iterable(_SECTIONS.values()):

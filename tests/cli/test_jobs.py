@@ -7,6 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from dkfeat.cli import cli
 from dkfeat.config import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +58,40 @@ def test_jobs__featurize_train_predict_evaluate(letter):
     assert judged.stdout.startswith("models/letter: 30 rows, accuracy 1.0000, ")
     assert (letter / "reports" / "letter" / "evaluation.html").exists()
     assert "nothing to do" in run_script("predict", "conf.yaml", letter).stderr
+
+
+def test_run__of_all_sections_and_of_some(letter, monkeypatch):
+    monkeypatch.chdir(letter)
+    made = CliRunner().invoke(cli, ["run", "conf.yaml"])
+    assert made.exit_code == 0, made.output
+    assert [line.partition(":")[0] for line in made.stdout.splitlines()] == [
+        "features/letter-train",
+        "features/letter-test",
+        "models/letter",
+        "test accuracy 100.00%",
+        "predictions/letter-test",
+        "models/letter",
+    ]
+    again = CliRunner().invoke(cli, ["run", "conf.yaml", "--only", "predict"])
+    assert again.stdout == "predictions/letter-test: predictions for 30 rows\n"
+    assert "nothing to do" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--only", "train"], "lists nothing under `train`"),
+        ([], "lists nothing under `featurize, train, predict, evaluate`"),
+        (["--log", "a"], "--log is for --nightly"),
+        (["--nightly", "--only", "train"], "leave out --only"),
+        (["--nightly"], "lists nothing under `featurize`"),
+    ],
+)
+def test_run__mistakes_exit_2(tmp_path, words, message):
+    (tmp_path / "conf.yaml").write_text("run: {}")
+    outcome = CliRunner().invoke(cli, ["run", str(tmp_path / "conf.yaml"), *words])
+    assert outcome.exit_code == 2
+    assert message in outcome.output
 
 
 def test_jobs__train_tells_a_target_that_cannot_hold_a_model_first(tmp_path):

@@ -83,7 +83,7 @@ def test_nightly_page__names_commands_and_events_that_exist():
     assert set(re.findall(r"dkfeat ([a-z]+) features", PAGE)) <= set(cli.commands)
     told = set(re.findall(r"^\| `([a-z]+)` \|", PAGE, re.MULTILINE))
     sources = [
-        ROOT / "jobs" / "nightly.py",
+        ROOT / "dkfeat" / "cli" / "nightly.py",
         ROOT / "dkfeat" / "cli" / "json_lines.py",
         ROOT / "dkfeat" / "cli" / "group.py",
     ]

@@ -1,8 +1,8 @@
-"""``dkfeat neighbors`` and ``dkfeat index``: the rows of shards that are most similar to queries, and faster reads."""
+"""``dkfeat neighbors``, ``index``, ``duplicates`` and ``drop-duplicates``: similar rows, and copies of rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,12 +17,16 @@ from dkfeat.cli.options.shared import (
     output_options,
     run_arguments,
     run_options,
+    target_of,
 )
-from dkfeat.cli.options.storage import target_option
-from dkfeat.cli.output import summary, summary_of
-from dkfeat.config import NeighborsConfig
+from dkfeat.cli.options.storage import options_at, storage_option, target_option
+from dkfeat.cli.options.types import LOCAL_FOLDER
+from dkfeat.cli.output import note, summary, summary_of
+from dkfeat.config import DuplicatesConfig, NeighborsConfig
+from dkfeat.messages import counted
 
 if TYPE_CHECKING:
+    from dkfeat.neighbors import Duplicates
     from dkfeat.neighbors.result import Neighbors
 
 
@@ -125,3 +129,110 @@ def index(ctx: click.Context, /, shards: str, **options: Any) -> None:
     from dkfeat.neighbors import index as run
 
     summary_of(run(shards, **run_arguments(ctx, options)), "target", f"{shards.rstrip('/')}-index")
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("shards")
+@heading("Search")
+@option_of(DuplicatesConfig, "out", type=LOCAL_FOLDER, metavar="DIR")
+@option_of(DuplicatesConfig, "threshold")
+@option_of(DuplicatesConfig, "verify")
+@option_of(DuplicatesConfig, "source", metavar="SOURCE")
+@storage_option("SHARDS and SOURCE")
+@execution_options
+@output_options
+@click.pass_context
+def duplicates(
+    ctx: click.Context,
+    /,
+    shards: str,
+    out: str,
+    threshold: float,
+    verify: Literal["codes", "exact"],
+    source: tuple[str, ...],
+    storage_options: dict[str, Any] | None,
+    **where: Any,
+) -> None:
+    """Find the rows of SHARDS that are copies or near copies of others.
+
+    SHARDS is a folder of codes made by gcws or dart. DIR gets two folders of
+    Parquet files: pairs/data with the similar pairs, and groups/data with the
+    group of each row, keep (true for the first row of each group), its place in
+    the source and the columns that the shards keep. The expected recall and
+    number of candidates are reported before the comparisons. The same command
+    continues an interrupted search.
+
+    For example:
+      dkfeat duplicates features --threshold 0.8 --out copies
+      dkfeat duplicates features --verify exact --source 'day-*.svm' --out copies
+      dkfeat report copies --out copies.html
+    """
+    from dkfeat.neighbors import duplicates as run
+
+    found = run(
+        shards,
+        threshold,
+        target=out,
+        verify=verify,
+        source=source or None,
+        storage_options=storage_options,
+        **run_arguments(ctx, where),
+    )
+    summary({**found.to_mapping(), "duplicates": out}, {**_shown_duplicates(found), "duplicates": out})
+    if found.chain_note:
+        note(found.chain_note)
+
+
+def _shown_duplicates(found: Duplicates) -> dict[str, str]:
+    return {
+        "rows": f"{found.n_rows:,}",
+        "copies": f"{found.n_copies:,} rows with the codes of an earlier one",
+        "pairs": f"{found.n_pairs:,} of similarity {found.threshold:g} and above, copies included",
+        "groups": f"{found.n_groups:,}, the largest of {counted(found.largest_group, 'row')}",
+        "rows kept": f"{found.n_kept:,}, {found.n_kept / max(1, found.n_rows):.2%}",
+        "expected recall": f"{found.expected_recall:.1%} of pairs at the threshold",
+        "candidates": f"{found.n_candidates:,}, {found.n_compared:,} of them compared",
+    }
+
+
+@click.command("drop-duplicates", cls=DkfeatCommand)
+@click.argument("shards")
+@click.argument("duplicates")
+@heading("Target")
+@click.option("--out", required=True, metavar="DIR", help="Target: a folder or URL for the copy.")
+@target_option
+@heading("Reading shards")
+@storage_option("SHARDS")
+@run_options
+@output_options
+@click.pass_context
+def drop_duplicates(
+    ctx: click.Context,
+    /,
+    shards: str,
+    duplicates: str,
+    out: str,
+    storage_options: dict[str, Any] | None,
+    **options: Any,
+) -> None:
+    """Copy SHARDS without the duplicates in DUPLICATES.
+
+    DUPLICATES is the folder that `dkfeat duplicates` wrote for SHARDS. Of each
+    group of duplicates the first row is left. The copy is a data set like SHARDS:
+    models are trained and evaluated on it in the same way. The same command again
+    continues an interrupted run.
+
+    For example:
+      dkfeat duplicates features/train --out duplicates
+      dkfeat drop-duplicates features/train duplicates --out features/distinct
+      dkfeat train features/distinct --test features/test --out model
+    """
+    from dkfeat.engine.dataset.dataset import open_shards
+    from dkfeat.neighbors import drop_duplicates as run
+
+    data = open_shards(shards, storage_options=options_at(shards, storage_options))
+    break_lock_first(out, options)
+    manifest = run(data, duplicates, target_of(out, options), **run_arguments(ctx, options))
+    dropped = data.n_rows - manifest.rows
+    summary_of(manifest, "target", out, dropped=dropped)
+    note(f"{dropped:,} of the {data.n_rows:,} rows of {shards} are left out")
