@@ -267,7 +267,7 @@ def test_train_options__are_the_same_everywhere():
     assert set(config) == set(call)
     command = {"random_state" if name == "seed" else name for name in _defaults_of_command("train", "a")}
     of_solvers = {item.name for kind in (dkfeat.SGD, dkfeat.Liblinear) for item in dataclasses.fields(kind)}
-    assert command - EXECUTION - {"out", "progress", "as_json"} == set(call) | of_solvers
+    assert command - EXECUTION - {"out", "resume", "progress", "as_json"} == set(call) | of_solvers
     assert command >= EXECUTION - {"in_flight"}  # no task of a training waits for another
 
 
