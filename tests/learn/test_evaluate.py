@@ -246,7 +246,7 @@ def test_evaluate__writes_pictures_and_one_page(trained, tmp_path):
     outcome = run("evaluate", folder / "model", pattern, "--out", tmp_path / "a", "--no-progress")
     assert re.search(r"^accuracy +0\.[0-9]{4}$", outcome.stdout, re.MULTILINE)
     run("evaluate", folder / "model", folder / "shards", "--out", tmp_path / "b", "--no-progress")
-    names = {"calibration.png", "confusion.png", "f1.png", "precision_recall.png", "roc.png"}
+    names = {"calibration.png", "confusion.png", "precision_recall.png", "roc.png"}
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"evaluation.html", "evaluation.json", *names}
     for name in names:
         data = (tmp_path / "a" / name).read_bytes()

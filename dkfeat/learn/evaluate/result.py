@@ -11,7 +11,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import (
+    ConfusionMatrixDisplay,
+    PrecisionRecallDisplay,
+    PredictionErrorDisplay,
+    RocCurveDisplay,
     accuracy_score,
     average_precision_score,
     precision_recall_curve,
@@ -29,7 +34,7 @@ from dkfeat.learn.evaluate.accumulators import (
     ListAccumulator,
     NumberAccumulator,
 )
-from dkfeat.plot.style import BLUE, GREY, RED, check_plots, draw
+from dkfeat.plot.style import check_plots, draw
 from dkfeat.store.outputs import check_folder, write_output
 
 CURVE_POINTS = 513
@@ -127,7 +132,7 @@ class Evaluation:
         write_output(root / "evaluation.json", json.dumps(facts, indent=1, sort_keys=True) + "\n")
 
 
-_PICTURES = ("confusion", "f1", "roc", "precision_recall", "calibration", "predicted", "residuals")
+_PICTURES = ("confusion", "roc", "precision_recall", "calibration", "predicted", "residuals")
 _FILES = ("evaluation.html", "evaluation.json", *(f"{name}.png" for name in _PICTURES))
 
 
@@ -281,94 +286,43 @@ def _curves(
 def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:
     """Draw the plots: PNG and description of each, by the name of its file."""
     pictures: dict[str, tuple[bytes, str]] = {}
+
+    def add(name: str, title: str, display: Any, size: tuple[float, float] = (6.0, 4.2), **options: Any) -> None:
+        def paint(axes: Any) -> None:
+            display.plot(ax=axes, **options)
+            axes.set_title(title)
+
+        pictures[name] = draw(paint, *size), title
+
     labels = [str(entry["label"]) for entry in found.per_class]
-    few, is_binary = 2 <= len(labels) <= MOST_CLASSES, found.task == "binary"
-    of_mean, prefix = ("", "") if is_binary else (", mean over the classes", "macro_")
-    if found.confusion and few:
-        side = 3.6 + 0.24 * len(labels)
-        png = draw(lambda axes: _confusion(axes, found.confusion, labels), side + 1, side)
-        pictures["confusion"] = png, "Share of each class's rows by prediction"
-    if few and not is_binary:
-        png = draw(lambda axes: _bars(axes, labels, found.per_class), 6, 1.4 + 0.26 * len(labels))
-        pictures["f1"] = png, "F1 of each class"
+    of_mean, prefix = ("", "") if found.task == "binary" else (", mean over the classes", "macro_")
+    if found.confusion and 2 <= len(labels) <= MOST_CLASSES:
+        counts = np.zeros((len(labels), len(labels)))
+        for actual, predicted, rows in found.confusion:
+            counts[actual, predicted] = rows
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        side, turn = 3.6 + 0.24 * len(labels), "vertical" if len(labels) > 8 else "horizontal"
+        options = {
+            "cmap": "Blues",
+            "xticks_rotation": turn,
+            "include_values": len(labels) <= 12,
+            "values_format": ".2f",
+        }
+        display = ConfusionMatrixDisplay(shares, display_labels=labels)
+        add("confusion", "Share of each class's rows by prediction", display, (side + 1, side), **options)
     if found.curves:
-        false, true = found.curves["roc"]
-        area, mean = found.summary[f"{prefix}auc"], found.summary[f"{prefix}average_precision"]
-        pictures["roc"] = draw(lambda axes: _roc(axes, false, true, area, of_mean)), f"ROC curve{of_mean}"
-        recall, precision = found.curves["precision_recall"]
-        png = draw(lambda axes: _precision_recall(axes, recall, precision, mean, of_mean))
-        pictures["precision_recall"] = png, f"Precision by recall{of_mean}"
+        false, true = map(np.asarray, found.curves["roc"])
+        display = RocCurveDisplay(fpr=false, tpr=true, roc_auc=found.summary[f"{prefix}auc"])
+        add("roc", f"ROC curve{of_mean}", display, plot_chance_level=True)
+        recall, precision = map(np.asarray, found.curves["precision_recall"])
+        mean = found.summary[f"{prefix}average_precision"]
+        display = PrecisionRecallDisplay(precision, recall, average_precision=mean)
+        add("precision_recall", f"Precision by recall{of_mean}", display)
     if found.calibration:
-        pictures["calibration"] = draw(lambda axes: _calibration(axes, found.calibration, is_binary)), "Calibration"
+        expected, true, _ = np.array(found.calibration, dtype=float).T
+        add("calibration", "Calibration", CalibrationDisplay(true, expected, expected))
     if len(found.sample):
-        pictures["predicted"] = draw(lambda axes: _scatter(axes, found.sample)), "Predictions by labels"
-        pictures["residuals"] = draw(lambda axes: _residuals(axes, found.sample)), "Errors of predictions"
+        display = PredictionErrorDisplay(y_true=found.sample[:, 0], y_pred=found.sample[:, 1])
+        add("predicted", "Predictions by labels", display, kind="actual_vs_predicted")
+        add("residuals", "Errors of predictions", display, kind="residual_vs_predicted")
     return pictures
-
-
-def _confusion(axes: Any, confusion: Sequence[tuple[int, int, int]], labels: Sequence[str]) -> None:
-    counts = np.zeros((len(labels), len(labels)))
-    for actual, predicted, rows in confusion:
-        counts[actual, predicted] = rows
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.figure.colorbar(image, ax=axes, fraction=0.046, label="share of the class's rows")
-    ticks = range(len(labels))
-    axes.set_xticks(ticks, labels, rotation=90 if len(labels) > 8 else 0)
-    axes.set_yticks(ticks, labels)
-    axes.grid(visible=False)
-    axes.set(xlabel="predicted", ylabel="label", title="Confusion")
-    for actual, predicted, rows in confusion if len(labels) <= 12 else ():
-        color = "white" if shares[actual, predicted] > 0.5 else "#1c1e21"
-        size = 10 if len(labels) <= 5 else 7
-        axes.text(predicted, actual, f"{rows:,}", ha="center", va="center", color=color, fontsize=size)
-
-
-def _bars(axes: Any, labels: Sequence[str], per_class: Sequence[Mapping[str, Any]]) -> None:
-    axes.barh(range(len(labels)), [entry["f1"] for entry in per_class], color=BLUE, height=0.7)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.set(xlim=(0, 1), xlabel="F1", ylabel="class", title="F1 of each class")
-
-
-def _roc(axes: Any, false: Sequence[float], true: Sequence[float], area: float, of_mean: str) -> None:
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="chance")
-    axes.plot([0, *false], [0, *true], color=BLUE, linewidth=2, label=f"area {area:.4f}")
-    axes.set(xlim=(-0.01, 1), ylim=(0, 1.01), xlabel="false positive rate", ylabel="true positive rate")
-    axes.set_title(f"ROC{of_mean}")
-    axes.legend(loc="lower right")
-
-
-def _precision_recall(
-    axes: Any, recall: Sequence[float], precision: Sequence[float], mean: float, of_mean: str
-) -> None:
-    axes.plot(recall, precision, color=BLUE, linewidth=2, label=f"average precision {mean:.4f}")
-    axes.set(xlim=(0, 1.01), ylim=(0, 1.01), xlabel="recall", ylabel="precision")
-    axes.set_title(f"Precision and recall{of_mean}")
-    axes.legend(loc="lower left")
-
-
-def _calibration(axes: Any, bins: Sequence[Sequence[float]], is_binary: bool) -> None:
-    expected, true, rows = np.array(bins, dtype=float).T
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="perfect")
-    axes.plot(expected, true, color=BLUE, linewidth=1.2)
-    axes.scatter(expected, true, s=15 + 150 * rows / rows.max(), color=BLUE, label="area of a dot: its rows", zorder=3)
-    what = "the second class" if is_binary else "the predicted class"
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel=f"mean probability of {what}", ylabel="observed share")
-    axes.set_title("Calibration")
-    axes.legend(loc="upper left")
-
-
-def _scatter(axes: Any, sample: NDArray[np.float64]) -> None:
-    low, high = float(sample.min()), float(sample.max())
-    axes.plot([low, high], [low, high], color=RED, linewidth=1.2, label="equal")
-    axes.scatter(sample[:, 0], sample[:, 1], s=8, alpha=0.35, color=BLUE, linewidths=0)
-    axes.set(xlabel="label", ylabel="prediction", title=f"{len(sample):,} rows drawn at random")
-    axes.legend(loc="upper left")
-
-
-def _residuals(axes: Any, sample: NDArray[np.float64]) -> None:
-    axes.hist(sample[:, 1] - sample[:, 0], bins=40, color=BLUE)
-    axes.axvline(0, color=RED, linewidth=1.2)
-    axes.set(xlabel="prediction - label", ylabel="rows", title="Errors")
