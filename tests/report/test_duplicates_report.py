@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 
 import numpy as np
 import pandas as pd
@@ -78,7 +79,7 @@ def test_page__needs_no_network_and_escapes(made):
 
 
 def test_page__without_matplotlib_has_a_table(made, monkeypatch):
-    monkeypatch.setattr("dkfeat.report.duplicates_report.has_matplotlib", lambda: False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = dkfeat.duplicates_report(made[0] / "found").to_html()
     assert "<svg" not in page
     assert "<th>rows</th><th>groups</th>" in page

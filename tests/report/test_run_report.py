@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -155,7 +156,7 @@ def test_labels__of_lists_are_counted_each(tmp_path):
 def test_labels__are_read_of_some_shards(tmp_path, text, monkeypatch):
     manifest = featurize(dkfeat.LibsvmSource(text, blocksize="4KiB"), tmp_path / "out")
     size = max(entry.size for entry in manifest.shards)
-    monkeypatch.setattr("dkfeat.report.run_page.LABEL_BYTES", 3 * size)
+    monkeypatch.setattr("dkfeat.report.run_report.LABEL_BYTES", 3 * size)
     report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
     assert 2 <= report.labels.n_shards < len(manifest.shards)
     assert f"of {report.labels.n_shards} shards spread over the data set" in report.to_html()
@@ -172,7 +173,7 @@ def test_report__of_next_to_nothing(tmp_path, text_of_rows):
 
 def test_report__without_matplotlib_has_tables_instead_of_charts(tmp_path, text, monkeypatch):
     featurize(text, tmp_path / "out")
-    monkeypatch.setattr("dkfeat.report.run_report.has_matplotlib", lambda: False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = dkfeat.run_report(tmp_path / "out").to_html()
     assert "pip install 'dkfeat[plot]'" in page
     assert "<svg" not in page

@@ -1,22 +1,69 @@
-"""Charts of a report: matplotlib's SVG with searchable text and the colours of the page."""
+"""Pages of reports: their files, and charts as matplotlib's SVG with searchable text and the colours of the page."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.html import render
+from dkfeat.html import card, render
 from dkfeat.maps._kernel_estimates import error_band
-from dkfeat.plot.style import STYLE
+from dkfeat.plot.style import STYLE, has_matplotlib
+from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
     from dkfeat.maps._kernel_estimates import KernelPairs
+
+
+class Page:
+    """Base of reports, which are frozen values: their card in a notebook, and their page."""
+
+    __slots__ = ()
+    _inputs: Sequence[str] = ()
+    """Paths and patterns that the page must not replace."""
+
+    def _repr_html_(self) -> str:
+        return card(self.title, self.figures)
+
+    @property
+    def title(self) -> str:
+        """Title of the page and of the card."""
+        raise NotImplementedError
+
+    @property
+    def figures(self) -> Mapping[str, str]:
+        """Figures at the top of the page, by name, as text."""
+        raise NotImplementedError
+
+    def to_html(self) -> str:
+        """Page of the whole report as HTML text; charts need matplotlib and are left out without it."""
+        raise NotImplementedError
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the page as one file, atomically. Its folder is created if missing, and an earlier page is replaced.
+
+        Parameters
+        ----------
+        path : str or path
+            File on this machine, outside of data sets and models.
+        overwrite : bool, default=False
+            Replace also a file that is not a page of dkfeat, but never a file of the source.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            If the file may not be replaced, or is in a data set or a model.
+        OSError
+            If the page cannot be written.
+        """
+        check_outputs([path], inputs=self._inputs, overwrite=overwrite)
+        write_output(path, self.to_html())
 
 
 # Colours that matplotlib writes, and the page's variables that replace them.
@@ -136,7 +183,9 @@ def _short() -> Any:
 
 
 def _figure(paint: Callable[[Any], None], title: str, caption: str, height: float = HEIGHT) -> str:
-    """HTML of a chart, drawn by `paint` on matplotlib axes, with its caption."""
+    """HTML of a chart, drawn by `paint` on matplotlib axes, with its caption; empty without matplotlib."""
+    if not has_matplotlib():
+        return ""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
