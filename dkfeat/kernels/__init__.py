@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from dkfeat.errors import ConfigError
 from dkfeat.kernels.dot_product import exponential_dot_product, maclaurin, polynomial, vovk_infinite, vovk_real
 from dkfeat.kernels.minmax import egmm, gmm, resemblance
-from dkfeat.kernels.rbf import rbf, rbf_cosine
-from dkfeat.kernels.semigroup import exponential_semigroup, reciprocal_semigroup
+from dkfeat.kernels.rbf import exponential_semigroup, rbf, rbf_cosine, reciprocal_semigroup
 from dkfeat.validation import check_choice, check_integer, check_real
 
 __all__ = [  # noqa: RUF022 - in the order of messages

@@ -1,7 +1,6 @@
 """Random linear operators x -> W x, determined by a seed, which feature maps combine with a nonlinearity."""
 
-from dkfeat.projections._base import Projection
-from dkfeat.projections.dense import DenseProjection
+from dkfeat.projections.dense import DenseProjection, Projection
 from dkfeat.projections.structured import CirculantProjection, FastfoodProjection, OrthogonalProjection
 
 __all__ = [

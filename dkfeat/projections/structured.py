@@ -33,7 +33,7 @@ from dkfeat.compiled.random import (
     normals,
 )
 from dkfeat.errors import ConfigError
-from dkfeat.projections._base import Projection, draw_signs, flat_rows, random_words
+from dkfeat.projections.dense import Projection, draw_signs, flat_rows, random_words
 from dkfeat.validation import check_integer
 
 _BLOCK_NUMBERS = 2**17

@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from dkfeat.compiled.random import levy
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.kernels.semigroup import exponential_semigroup, reciprocal_semigroup
+from dkfeat.kernels.rbf import exponential_semigroup, reciprocal_semigroup
 from dkfeat.maps import LaplaceFeatures, from_spec
 from dkfeat.projections import CirculantProjection
 from tests.reference import laplace as reference

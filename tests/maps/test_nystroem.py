@@ -20,7 +20,7 @@ import dkfeat
 from dkfeat import kernels
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps import NystroemFeatures, from_spec
-from dkfeat.maps.nystroem.landmarks import choose_rows
+from dkfeat.maps._landmarks import choose_rows
 from tests.conftest import first_quick
 
 KERNELS = {
@@ -383,7 +383,7 @@ def test_transform__names_a_refused_row_by_its_place_in_all_rows(kernel, params,
 
 
 def test_fit__landmarks_that_no_file_would_hold_are_refused_before_they_are_decomposed(monkeypatch):
-    monkeypatch.setattr("dkfeat.maps.nystroem.landmarks._MOST_BYTES", 10_000)
+    monkeypatch.setattr("dkfeat.maps._landmarks._MOST_BYTES", 10_000)
     X = np.ones((100, 8))
     NystroemFeatures(20, random_state=0).fit(X)
     with pytest.raises(

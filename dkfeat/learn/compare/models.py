@@ -32,7 +32,7 @@ from dkfeat.learn.score import paired_difference
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
-from dkfeat.maps.nystroem.features import NystroemFeatures
+from dkfeat.maps.nystroem import NystroemFeatures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

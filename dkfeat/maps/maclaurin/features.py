@@ -24,9 +24,8 @@ from dkfeat.maps._base import FeatureMap
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
 from dkfeat.maps._rows import check_lengths, rows_and_multipliers
 from dkfeat.maps._sampled import SampledMap
-from dkfeat.maps.maclaurin.inner import checked_inner, inner_bytes, multiply_inner
+from dkfeat.maps.maclaurin.factors import checked_inner, inner_bytes, multiply_inner, multiply_rows, table_bytes
 from dkfeat.maps.maclaurin.parameters import FittedMaclaurin, resolve_parameters
-from dkfeat.maps.maclaurin.signs import multiply_rows, table_bytes
 
 
 class MaclaurinFeatures(FeatureMap):

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from dkfeat.errors import ConfigError
 from dkfeat.maps._base import FeatureMap, checked_seed
-from dkfeat.maps.maclaurin.inner import checked_inner, inner_mapping
-from dkfeat.maps.maclaurin.signs import DegreeLaw, Draws, draw_degrees
+from dkfeat.maps.maclaurin.factors import DegreeLaw, Draws, checked_inner, draw_degrees, inner_mapping
 from dkfeat.validation import check_choice, check_integer, check_real
 
 _MAX_DEGREE = 10_000

@@ -33,7 +33,7 @@ IMPORTED = (
     "dkfeat.engine.runners.distributed",
     "dkfeat.engine.tasks.job",
     "dkfeat.sources.parquet.source",
-    "dkfeat.maps.nystroem.features",
+    "dkfeat.maps.nystroem",
 )
 
 

@@ -20,11 +20,9 @@ from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import largest_magnitudes
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS
 from dkfeat.maps._base import FeatureMap, checked_seed
-from dkfeat.maps._dask import count_rows, dask_width, is_dask, take_rows
 from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
-from dkfeat.maps.nystroem.kernel_values import LandmarkKernel, landmark_kernel
-from dkfeat.maps.nystroem.landmarks import Landmarks, choose_rows
-from dkfeat.maps.nystroem.products import as_tiles
+from dkfeat.maps._landmarks import LandmarkKernel, Landmarks, as_tiles, choose_rows, landmark_kernel
+from dkfeat.maps._rows import count_rows, dask_width, is_dask, take_rows
 from dkfeat.projections.dense import add_dense
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
 
