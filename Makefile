@@ -14,7 +14,7 @@ SEED   := $(or $(SEED),$(shell date +%s))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow coverage faults kills endurance test-nojit lint format types check size bench reproduce docs lowest clean
+.PHONY: help demo test test-all test-rest test-slow coverage faults kills endurance test-nojit lint format types check size bench reproduce docs lowest clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test: $(VENV)/.stamp-test  ## each behaviour once, the same examples each time: 
 
 test-all: $(VENV)/.stamp-test  ## every test: matrices, kills, clusters, pages too; an hour on two cores
 	@$(BIN)/$(PYTEST) $(EVERY) $(ARGS)
+
+test-rest: $(VENV)/.stamp-test  ## what make test leaves out of make test-all
+	@$(BIN)/$(PYTEST) -m 'slow and not quick' $(ARGS)
 
 test-slow: $(VENV)/.stamp-test  ## every test, with other random examples each time; SEED=… repeats a run
 	@echo "random examples of seed $(SEED); make test-slow SEED=$(SEED) repeats them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 import sys
@@ -20,17 +21,37 @@ def read(name):
     return json.loads(NOTEBOOKS[name].read_text(encoding="utf-8"))
 
 
+def run_for_the_site(name):
+    """A notebook with its outputs, if `make docs` ran it with this state of the package; else None."""
+    folder = ROOT / "docs" / "_build" / "notebooks"
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((ROOT / "dkfeat").rglob("*.py"))))
+    mark = folder / "package.sha256"
+    if not mark.exists() or mark.read_text(encoding="ascii") != digest.hexdigest():
+        return None
+    nbformat, jupyter_cache = pytest.importorskip("nbformat"), pytest.importorskip("jupyter_cache")
+    try:
+        _, notebook = jupyter_cache.get_cache(folder).merge_match_into_notebook(nbformat.read(NOTEBOOKS[name], 4))
+    except KeyError:
+        return None
+    return json.loads(nbformat.writes(notebook))
+
+
 def sources(notebook, kind):
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
 @pytest.fixture
 def execute(tmp_path):
-    """Run a notebook by name, in a kernel of its own and an empty folder; gives it back with its outputs."""
+    """Run a notebook by name, in a kernel of its own and an empty folder; gives it back with its outputs.
+
+    One that the site has with its outputs does not run again.
+    """
     for package in ("nbclient", "ipykernel"):
         pytest.importorskip(package, reason=f"notebooks are run with {package}")
 
     def run(name):
+        if (notebook := run_for_the_site(name)) is not None:
+            return notebook
         folders = {
             key: tmp_path / key for key in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "TMPDIR", "work")
         }

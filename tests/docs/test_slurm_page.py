@@ -7,14 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
 import pytest
 import yaml
 
 from dkfeat.config.execution import read_cluster
+from tests.docs.pages import run_page
 from tests.engine.clusters.slurm_commands import write_commands
 from tests.programs import ROOT
 
 PAGE = (ROOT / "docs" / "how-to" / "slurm.md").read_text(encoding="utf-8")
+
+SMALL_BLOCKS = "16KiB"
+"""So that few rows make several shards."""
 
 SRUN = """#!/usr/bin/env bash
 exec "$@" --death-timeout 60
@@ -40,7 +45,7 @@ def home(tmp_path, tiny_folder, monkeypatch):
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, (commands, bin_folder, os.environ["PATH"]))))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("DASK_DKFEAT__BLOCKSIZE", "16KiB")  # so that few rows make several shards
+    monkeypatch.setenv("DASK_DKFEAT__BLOCKSIZE", SMALL_BLOCKS)
     (settings,) = map(yaml.safe_load, blocks("yaml"))
     assert read_cluster(settings).kind == "slurm"
     smaller = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "2GiB", "interface": "lo"}
@@ -55,14 +60,11 @@ def run(words, home):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_slurm_page__commands_run(home):
+def test_slurm_page__commands_run(home, monkeypatch):
     """A minute of processes that start: what the page adds to the tests of clusters is its wording."""
-    at_first, when_cut_off = blocks("sh")
-    (program,) = blocks("python")
-    run(["sh", "-e", "-c", at_first], home)
-    (home / "program.py").write_text(program)
-    run([sys.executable, "program.py"], home)
-    run(["sh", "-e", "-c", when_cut_off], home)
+    monkeypatch.chdir(home)
+    with dask.config.set({"dkfeat.blocksize": SMALL_BLOCKS}):
+        run_page("how-to/slurm.md")
     assert (home / "report.html").exists()
     assert len(list((home / "commands").glob("*.cancelled"))) == len(list((home / "commands").glob("*.script"))) == 6
     one_job(home)
