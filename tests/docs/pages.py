@@ -33,6 +33,11 @@ def blocks(page: str) -> list[Block]:
     return [Block(language, code, needs or None) for needs, language, code in _BLOCK.findall(text)]
 
 
+def texts(page: str, language: str) -> list[str]:
+    """Blocks of one language."""
+    return [block.text for block in blocks(page) if block.language == language]
+
+
 def run_command(line: str) -> str:
     """Run a line that starts with `dkfeat` in this process; what it printed."""
     words = shlex.split(line, comments=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,10 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
-from tests.docs.pages import DOCS, blocks, run_page
+from dkfeat.datasets import DATASETS
+from dkfeat.doctor import machine
+from tests.docs.pages import DOCS, blocks, run_page, texts
+from tests.doctor.lines import ALWAYS
 
 TESTS = Path(__file__).parent.parent
 
@@ -38,7 +44,7 @@ def test_pages__all_that_have_code_are_run():
 
 def test_index_page__shows_commands_of_getting_started():
     shown, ran = (
-        {line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()}
+        {line for text in texts(page, "sh") for line in text.splitlines()}
         for page in ("index.md", "getting-started.md")
     )
     assert shown <= ran
@@ -95,3 +101,42 @@ def test_serve_page__runs():
     assert refused.status_code == 400
     assert "64" in refused.json["error"]
     assert len(Path("labels.txt").read_text().split()) == 1797
+
+
+@pytest.mark.usefixtures("folder")
+def test_train_page__runs():
+    run_page("how-to/train.md")
+    assert json.loads(Path("report", "evaluation.json").read_text())["rows"] == 40
+    assert Path("report", "evaluation.html").exists()
+    assert Path("state", "checkpoint").exists()
+    made = {path.name for path in Path("comparison").iterdir()}
+    assert made == {"comparison.txt", "comparison.json", "comparison.csv", "accuracy.png"}
+
+
+def test_datasets_page__runs_where_files_were_put_by_hand(tmp_path, monkeypatch, capsys):
+    draw = random.Random(0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DKFEAT_CACHE", str(tmp_path / "cache"))
+    for file in DATASETS["letter"].files.values():
+        labels = [draw.randrange(1, 27) for _ in range(file.rows)]
+        text = "".join(f"{label} {1 + label % 16}:0.5\n" for label in labels)
+        for folder in ("data", "cache/datasets"):
+            (tmp_path / folder / "letter").mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / "letter" / file.name).write_text(text)
+
+    def fewer(text):
+        return text.replace("512", "16").replace("--out model", "--out model --epochs 1")
+
+    names = run_page("how-to/datasets.md", fewer)
+    assert names["letter"].train.parts[-3:] == ("datasets", "letter", "letter.scale")
+    assert "26 classes; https://www.csie.ntu.edu.tw/" in capsys.readouterr().out
+
+
+def test_doctor_page__runs_and_shows_the_lines_that_there_are(monkeypatch, tmp_path):
+    text = (DOCS / "how-to" / "doctor.md").read_text(encoding="utf-8")
+    assert [name.strip() for name in re.findall(r"^(?:ok|warn|fail) {2,4}(.{15})", text, re.MULTILINE)] == ALWAYS
+    if machine.config.DISABLE_JIT:
+        pytest.skip("without the JIT there are other lines")
+    monkeypatch.chdir(tmp_path)
+    run_page("how-to/doctor.md")
+    assert not (tmp_path / "features").exists()

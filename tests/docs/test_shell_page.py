@@ -11,7 +11,7 @@ import yaml
 
 from dkfeat.config import DefaultsConfig
 from tests.cli.test_output import OBJECTS
-from tests.docs.pages import DOCS, blocks, run_page
+from tests.docs.pages import DOCS, run_page, texts
 from tests.programs import ROOT
 
 SHELL = (DOCS / "how-to" / "shell.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def test_shell_page__its_script_runs(tmp_path):
         (tmp_path / f"{name}.svm").write_text(
             "".join(f"{1 + i % 2} {1 + i % 2}:1 {3 + i % 5}:0.5\n" for i in range(40))
         )
-    install, script = (block.text for block in blocks("how-to/shell.md") if block.language == "bash")
+    install, script = texts("how-to/shell.md", "bash")
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [bash, "-c", install + script],
@@ -57,5 +57,5 @@ def test_defaults_page__runs(monkeypatch):
 
 def test_defaults_page__lists_every_key():
     assert re.findall(r"^\| `([a-z-]+)` \|", DEFAULTS, re.MULTILINE) == list(DefaultsConfig.keys())
-    (example,) = (block.text for block in blocks("how-to/defaults.md") if block.language == "yaml")
+    (example,) = texts("how-to/defaults.md", "yaml")
     assert DefaultsConfig.of_dask(yaml.safe_load(example)["dkfeat"]).n_workers == 4

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from dkfeat.config.execution import read_cluster
-from tests.docs.pages import run_page
+from tests.docs.pages import DOCS, run_page, texts
 from tests.engine.clusters.slurm_commands import write_commands
 from tests.programs import ROOT
 
-PAGE = (ROOT / "docs" / "how-to" / "slurm.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "how-to" / "slurm.md").read_text(encoding="utf-8")
 
 SMALL_BLOCKS = "16KiB"
 """So that few rows make several shards."""
@@ -26,8 +26,8 @@ exec "$@" --death-timeout 60
 """
 
 
-def blocks(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def blocks(language):
+    return texts("how-to/slurm.md", language)
 
 
 @pytest.fixture

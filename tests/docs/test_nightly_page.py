@@ -1,11 +1,10 @@
-"""The how-to pages do what they say: their commands are run as they are printed."""
+"""The page about nightly runs does what it says: its commands are run as they are printed."""
 
 from __future__ import annotations
 
 import configparser
 import gzip
 import json
-import random
 import re
 import shlex
 import shutil
@@ -14,17 +13,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from dkfeat.cli import cli
+from tests.docs.pages import DOCS, texts
 from tests.programs import ROOT
 
-PAGE = (ROOT / "docs" / "how-to" / "nightly.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "how-to" / "nightly.md").read_text(encoding="utf-8")
 HOME = "/srv/dkfeat"
 
 
-def blocks(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def blocks(language):
+    return texts("how-to/nightly.md", language)
 
 
 @pytest.fixture
@@ -90,26 +89,3 @@ def test_nightly_page__names_commands_and_events_that_exist():
     written = "".join(path.read_text() for path in sources)
     assert told == {event for event in told if f'"{event}"' in written}
     assert {"committed", "skipped", "failed", "waiting", "unchanged", "end", "error"} <= told
-
-
-def test_train_page__commands_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rng = random.Random(0)
-    for name, rows in (("train.svm", 120), ("test.svm", 40)):
-        lines = []
-        for _ in range(rows):
-            label = rng.randrange(3)
-            lines.append(f"{label} " + " ".join(f"{j + 1}:{rng.random() + (j == label):.3f}" for j in range(3)))
-        Path(name).write_text("\n".join(lines) + "\n")
-    page = (ROOT / "docs" / "how-to" / "train.md").read_text(encoding="utf-8")
-    for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line)
-            assert words[0] == "dkfeat"
-            done = CliRunner().invoke(cli, words[1:])
-            assert done.exit_code == 0, f"{line}\n{done.output}"
-    assert json.loads(Path("report", "evaluation.json").read_text())["rows"] == 40
-    assert Path("report", "evaluation.html").exists()
-    assert Path("state", "checkpoint").exists()
-    made = {path.name for path in Path("comparison").iterdir()}
-    assert made == {"comparison.txt", "comparison.json", "comparison.csv", "accuracy.png"}
