@@ -46,25 +46,13 @@ def in_a_process(source, target, scheduler, check=True, **environment):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=check)
 
 
-@pytest.mark.fault("D-01")
-@pytest.mark.slow
-@pytest.mark.parametrize("n_workers", [1, 2, 4])
-@pytest.mark.parametrize("scheduler", ["threads", "processes", "cluster"])
-def test_bytes__do_not_depend_on_where_tasks_run(source, golden, tmp_path, scheduler, n_workers):
-    featurized(source, tmp_path / "features", scheduler=scheduler, n_workers=n_workers)
-    assert dataset_state(tmp_path / "features") == golden
-
-
 @pytest.mark.slow
 @pytest.mark.fault("D-02")
 @pytest.mark.parametrize(
     ("scheduler", "seed"),
     [
-        pytest.param("threads", "0", marks=pytest.mark.slow),
         ("threads", "1"),
-        pytest.param("threads", "random", marks=pytest.mark.slow),
-        # nannies set another hash seed in the workers
-        pytest.param("cluster", "1", marks=[pytest.mark.cluster, pytest.mark.slow]),
+        pytest.param("cluster", "1", marks=pytest.mark.cluster),  # nannies set another hash seed in the workers
     ],
 )
 def test_bytes__do_not_depend_on_hash_seeds(source, golden, tmp_path, scheduler, seed):
@@ -244,11 +232,7 @@ def half_way(tiny_folder, tmp_path_factory):
 @pytest.mark.parametrize(
     "change",
     [
-        {"scheduler": "processes", "n_workers": 1},
-        pytest.param(
-            {"scheduler": "cluster", "n_workers": 1, "memory_limit": "1GiB"},
-            marks=[pytest.mark.cluster, pytest.mark.slow],
-        ),
+        pytest.param({"scheduler": "cluster", "n_workers": 1, "memory_limit": "1GiB"}, marks=pytest.mark.cluster),
         {"scheduler": "synchronous", "in_flight": 1, "progress": True},
     ],
     ids=lambda change: change["scheduler"],

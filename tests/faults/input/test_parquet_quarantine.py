@@ -11,6 +11,7 @@ from dkfeat.sources import bad_rows as quarantine
 from dkfeat.sources.parquet import decode as parquet_decode
 from tests.conftest import first_quick
 from tests.engine.helpers import featurized
+from tests.faults.input.quarantine import features_of, run, set_aside
 from tests.sources.parquet.rows import LAYOUTS, feature_columns, write
 
 N = 60
@@ -18,17 +19,8 @@ BAD_ROWS = (7, 8, 31, 59)
 LABELS = pa.array([row % 2 for row in range(N)])
 
 
-def run(source, target, **options):
-    return featurized(source, target, on_bad_row="quarantine", **{"max_bad_rows": 1.0, **options})
-
-
-def features_of(target):
-    encoded, y = dkfeat.open_shards(target).to_scipy()
-    return getattr(encoded, "toarray", lambda: encoded)().tolist(), y.tolist()
-
-
 def records(target):
-    return [(row.line, row.reason, row.message, row.text) for row in dkfeat.open_shards(target).quarantine()]
+    return [(row.line, row.reason, row.message, row.text) for row in set_aside(target)]
 
 
 def with_bad(values, bad, kind):
@@ -100,7 +92,7 @@ def test_quarantine__good_rows_as_if_bad_ones_were_absent(tmp_path, case):
     source = source_of(write(tmp_path / "bad.parquet", table, row_group_size=25), columns)
     manifest = run(source, tmp_path / "features")
     assert (manifest.rows, manifest.bad_rows) == (N - 4, {reason: 4})
-    found = list(dkfeat.open_shards(tmp_path / "features").quarantine())
+    found = set_aside(tmp_path / "features")
     assert [(row.line, row.offset, row.reason) for row in found] == [(row + 1, row, reason) for row in BAD_ROWS]
     assert found[2].message.startswith(f"row group 1, row 6, column {blamed}")
     assert found[2].text.startswith(f"{blamed}=")
@@ -128,7 +120,7 @@ def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, monkeypatch, mo
     good = [row for row in range(5, N) if values[row] is not None]
     assert (manifest.rows, manifest.n_bad_rows) == (len(good), N - 5 - len(good))
     assert all(entry.n_bad_rows <= most for entry in manifest.shards)
-    lines = [row.line for row in dkfeat.open_shards(tmp_path / "features").quarantine()]
+    lines = [row.line for row in set_aside(tmp_path / "features")]
     assert lines == [row + 1 for row in range(5, N) if values[row] is None]
     data = pa.concat_tables(
         pq.read_table(tmp_path / "features/data" / entry.name, columns=["day"]) for entry in manifest.shards
@@ -150,7 +142,7 @@ def test_refused__rows_are_set_aside(tmp_path, filters, blocksize):
     laplace = dkfeat.LaplaceFeatures(8, random_state=0)
     manifest = run(source, tmp_path / "features", map=laplace)
     assert manifest.bad_rows == {"refused by the map": 6, "bad value": 5 if filters else 6}
-    found = [(row.line, row.reason) for row in dkfeat.open_shards(tmp_path / "features").quarantine()]
+    found = [(row.line, row.reason) for row in set_aside(tmp_path / "features")]
     assert found == [
         (row + 1, "bad value" if values[row] is None else "refused by the map")
         for row in range(5 if filters else 0, N)
@@ -162,8 +154,8 @@ def test_refused__rows_are_set_aside(tmp_path, filters, blocksize):
     assert run(source, tmp_path / "features", map=laplace) == manifest
 
 
-@pytest.mark.fault("I-40", "I-33")
-def test_quarantine__never_of_a_damaged_file(tmp_path):
+@pytest.mark.fault("I-40", "I-33", "I-34")
+def test_quarantine__never_of_a_damaged_file_or_a_column_of_another_type(tmp_path):
     path = tmp_path / "bad.parquet"
     columns = {"label": LABELS, "a": pa.array([np.nan, *FLOATS[1:]])}
     write(path, columns, compression="none", use_dictionary=False, write_page_checksum=True)
@@ -171,14 +163,10 @@ def test_quarantine__never_of_a_damaged_file(tmp_path):
     path.write_bytes(path.read_bytes().replace(value, value[::-1]))
     with pytest.raises(ParquetError, match="damaged"):
         run(dkfeat.ParquetSource(str(path)), tmp_path / "features")
-
-
-@pytest.mark.fault("I-40", "I-34")
-def test_quarantine__never_of_a_column_of_another_type(tmp_path):
-    for name, values in (("a", FLOATS), ("b", [str(value) for value in FLOATS])):
+    for name, values in (("c", FLOATS), ("d", [str(value) for value in FLOATS])):
         write(tmp_path / f"{name}.parquet", {"label": LABELS, "x": pa.array(values)})
-    with pytest.raises(ParquetError, match=r"b\.parquet: column x: is string"):
-        run(dkfeat.ParquetSource(str(tmp_path / "*.parquet")), tmp_path / "features")
+    with pytest.raises(ParquetError, match=r"d\.parquet: column x: is string"):
+        run(dkfeat.ParquetSource([str(tmp_path / f"{name}.parquet") for name in "cd"]), tmp_path / "features")
 
 
 def test_quarantine__bad_rows_settle_nothing(tmp_path):
@@ -195,14 +183,6 @@ def test_quarantine__needs_the_width_of_vectors(tmp_path):
     with pytest.raises(ConfigError, match="needs n_features for vectors"):
         run(dkfeat.ParquetSource(path), tmp_path / "features")
     assert run(dkfeat.ParquetSource(path, n_features=3), tmp_path / "features").n_bad_rows == 1
-
-
-def test_quarantine__landmarks_are_drawn_from_good_rows(tmp_path):
-    columns, *_ = CASES["null"]
-    path = write(tmp_path / "a.parquet", {"label": LABELS, **columns}, row_group_size=25)
-    nystroem = dkfeat.NystroemFeatures(N - 4, kernel="gmm", random_state=0)
-    manifest = run(dkfeat.ParquetSource(path, features=("a", "b")), tmp_path / "features", map=nystroem)
-    assert (manifest.rows, manifest.n_bad_rows) == (N - 4, 4)
 
 
 def test_limit__a_share_ends_the_run_early_where_footers_tell_the_rows(tmp_path):
@@ -258,7 +238,7 @@ def test_quarantine__in_every_layout(tmp_path, tiny_rows, layout):
     options = {"n_features": X.shape[1], "blocksize": 20_000, "label": "label"}
     source = dkfeat.ParquetSource(write(tmp_path / "bad.parquet", table, row_group_size=150), **options)
     assert run(source, tmp_path / "features").n_bad_rows == 4
-    assert [row.offset for row in dkfeat.open_shards(tmp_path / "features").quarantine()] == bad.tolist()
+    assert [row.offset for row in set_aside(tmp_path / "features")] == bad.tolist()
     featurized(dkfeat.ParquetSource(write(tmp_path / "clean.parquet", clean), **options), tmp_path / "expected")
     made, expected = (dkfeat.open_shards(tmp_path / name).to_scipy() for name in ("features", "expected"))
     assert (made[0] != expected[0]).nnz == 0

@@ -24,6 +24,7 @@ from dkfeat.sources import bad_rows as quarantine
 from dkfeat.sources.files import lines
 from dkfeat.sources.libsvm import parser as libsvm_parser
 from tests.engine.helpers import featurized
+from tests.faults.input.quarantine import features_of, run, set_aside
 from tests.invariants import listed_in
 
 ROOT = Path(dkfeat.__file__).parent.parent
@@ -64,18 +65,8 @@ def mixed(n_good: int, bad: dict[int, str]) -> list[str]:
     return rows
 
 
-def run(source, target, **options):
-    return featurized(source, target, on_bad_row="quarantine", **{"max_bad_rows": 1.0, **options})
-
-
-def features_of(target):
-    data = dkfeat.open_shards(target)
-    encoded, y = data.to_scipy()
-    return getattr(encoded, "toarray", lambda: encoded)().tolist(), y.tolist()
-
-
 def records(target):
-    return [(row.place, row.reason, row.message, row.text) for row in dkfeat.open_shards(target).quarantine()]
+    return [(row.place, row.reason, row.message, row.text) for row in set_aside(target)]
 
 
 @pytest.mark.fault("I-40")
@@ -86,7 +77,7 @@ def test_quarantine__one_bad_row_of_a_hundred(tmp_path, line, column, reason):
     manifest = featurized(source, tmp_path / "features", on_bad_row="quarantine")
     assert (manifest.rows, manifest.n_bad_rows, manifest.bad_rows) == (99, 1, {reason: 1})
     assert manifest.sources[0].bad_rows == {reason: 1}
-    (found,) = dkfeat.open_shards(tmp_path / "features").quarantine()
+    (found,) = set_aside(tmp_path / "features")
     assert found.place == f"bad.svm:{rows.index(line) + 1}:{column}"
     assert found.reason == reason
     assert found.offset == len("\n".join(rows[: rows.index(line)])) + 1
@@ -111,27 +102,22 @@ def test_quarantine__nothing_but_bad_rows(tmp_path):
     manifest = run(source, tmp_path / "features")
     assert (manifest.rows, manifest.n_bad_rows, len(manifest.shards)) == (0, 100, 1)
     assert manifest.sources[0].bad_rows == {"index out of range": 100}
-    assert [row.line for row in dkfeat.open_shards(tmp_path / "features").quarantine()] == list(range(1, 101))
+    assert [row.line for row in set_aside(tmp_path / "features")] == list(range(1, 101))
     assert dkfeat.open_shards(tmp_path / "features").shape[0] == 0
 
 
-@pytest.mark.fault("I-40", "I-30")
-@pytest.mark.parametrize("cut", [-1, -8, 40])
-def test_quarantine__never_of_a_broken_stream(tmp_path, cut):
+@pytest.mark.fault("I-40", "I-30", "I-28")
+def test_quarantine__never_of_a_broken_stream_or_a_line_beyond_the_bound(tmp_path):
     path = written(tmp_path / "cut.svm.gz", mixed(200, {3: "spam"}))
-    path.write_bytes(path.read_bytes()[:cut])
-    source = dkfeat.LibsvmSource(str(path), **GIVEN)
-    with pytest.raises(ParseError, match="truncated or corrupt"):
-        run(source, tmp_path / "features")
-    with pytest.raises(ShardError):
-        dkfeat.open_shards(tmp_path / "features")
-
-
-@pytest.mark.fault("I-40", "I-28")
-def test_quarantine__never_of_a_line_beyond_the_bound(tmp_path):
-    source = dkfeat.LibsvmSource(str(written(tmp_path / "long.svm", ["1 1:1", "x" * 300])), max_line_bytes=200, **GIVEN)
+    whole = path.read_bytes()
+    for cut in (-1, -8, 40):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(ParseError, match="truncated or corrupt"):
+            run(dkfeat.LibsvmSource(str(path), **GIVEN), tmp_path / "cut")
+        assert not (tmp_path / "cut/_dkfeat/manifest-000001.json").exists()
+    path = written(tmp_path / "long.svm", ["1 1:1", "x" * 300])
     with pytest.raises(ParseError, match=r"long\.svm:2:1: the line has more than 200 bytes"):
-        run(source, tmp_path / "features")
+        run(dkfeat.LibsvmSource(str(path), max_line_bytes=200, **GIVEN), tmp_path / "long")
 
 
 @pytest.mark.slow
@@ -146,7 +132,7 @@ def test_quarantine__never_of_a_line_beyond_the_bound(tmp_path):
     end=st.sampled_from(["", "\n", "\r\n"]),
     ending=st.sampled_from([".svm", ".svm.gz"]),
 )
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, bad, blocksize, window, most, step, rows, end, ending):
     rows_text = mixed(30, bad)
     path = written(tmp_path / f"rows{ending}", rows_text, end)
@@ -207,88 +193,81 @@ def test_quarantine__identical_under_any_scheduler(source, tmp_path, scheduler):
     run(source, tmp_path / "one", scheduler="synchronous")
     run(source, tmp_path / "two", scheduler=scheduler, n_workers=2)
     assert committed(tmp_path / "one") == committed(tmp_path / "two")
-    counts = Counter(row.reason for row in dkfeat.open_shards(tmp_path / "one").quarantine())
+    counts = Counter(row.reason for row in set_aside(tmp_path / "one"))
     manifest = dkfeat.open_shards(tmp_path / "one").manifest
     assert counts == manifest.bad_rows
     assert sum(counts.values()) == 60
     assert manifest.rows == 600
 
 
-@pytest.mark.fault("I-40")
-@pytest.mark.parametrize("fails_at", [0, 3, 17])
-def test_quarantine__identical_after_a_resume(source, tmp_path, fails_at, monkeypatch):
-    run(source, tmp_path / "one", scheduler="synchronous")
+def stopped_by_the_disk(source, target, monkeypatch):
     publish, calls = job.publish, iter(range(1000))
 
     def failing(*arguments, **options):
-        if next(calls) == fails_at:
+        if next(calls) == 3:
             raise OSError(5, "the disk went away")
         return publish(*arguments, **options)
 
     monkeypatch.setattr(job, "publish", failing)
     with pytest.raises(OSError, match="the disk went away"):
-        run(source, tmp_path / "two", scheduler="synchronous")
-    run(source, tmp_path / "two", scheduler="synchronous")
-    assert committed(tmp_path / "one") == committed(tmp_path / "two")
-    assert records(tmp_path / "one") == records(tmp_path / "two")
+        run(source, target, scheduler="synchronous")
+    monkeypatch.undo()
+
+
+def stopped_by_a_bad_row(source, target, _):
+    with pytest.raises(ParseError):
+        featurized(source, target, scheduler="synchronous")
 
 
 KILLED = """
 import sys
 import dkfeat
-from tests.engine.helpers import featurized
+from tests.faults.input.quarantine import run
 
 source = dkfeat.LibsvmSource(sys.argv[1], blocksize=700, n_features=40, zero_based=False, label_dtype="int64")
-featurized(source, sys.argv[2], on_bad_row="quarantine", max_bad_rows=1.0)
+run(source, sys.argv[2])
 """
 
 
-@pytest.mark.slow
+def killed(source, target, _, at="mid_write:4"):
+    program = [sys.executable, "-c", KILLED, source.urlpath[0], str(target)]
+    done = subprocess.run(program, cwd=ROOT, env={**os.environ, "DKFEAT_KILL_AT": at}, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def killed_before_the_manifest(source, target, _):
+    killed(source, target, _, at="before_manifest:1")
+
+
 @pytest.mark.fault("I-40", "P-01")
 @pytest.mark.parametrize(
-    "kill_at",
+    "stopped",
     [
-        "mid_write:4",
-        "before_manifest:1",
-        pytest.param("after_publish:9", marks=pytest.mark.slow),
-        pytest.param("after_manifest:1", marks=pytest.mark.slow),
+        stopped_by_the_disk,
+        stopped_by_a_bad_row,
+        pytest.param(killed, marks=pytest.mark.slow),
+        pytest.param(killed_before_the_manifest, marks=pytest.mark.slow),
     ],
 )
-def test_quarantine__identical_after_a_kill(source, tmp_path, kill_at):
+def test_quarantine__identical_when_a_run_is_resumed(source, tmp_path, monkeypatch, stopped):
     run(source, tmp_path / "one", scheduler="synchronous")
-    program = [sys.executable, "-c", KILLED, source.urlpath[0], str(tmp_path / "two")]
-    killed = subprocess.run(
-        program, cwd=ROOT, env={**os.environ, "DKFEAT_KILL_AT": kill_at}, capture_output=True, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    stopped(source, tmp_path / "two", monkeypatch)
+    made = {path.name: path.stat().st_ino for path in (tmp_path / "two/data").iterdir()}
+    assert made or stopped is stopped_by_a_bad_row
     run(source, tmp_path / "two", scheduler="synchronous")
     assert committed(tmp_path / "one") == committed(tmp_path / "two")
     assert records(tmp_path / "one") == records(tmp_path / "two")
-
-
-@pytest.mark.fault("I-40")
-def test_quarantine__goes_on_with_a_run_that_raised(source, tmp_path):
-    run(source, tmp_path / "one", scheduler="synchronous")
-    with pytest.raises(ParseError):
-        featurized(source, tmp_path / "two", scheduler="synchronous")
-    made = {path.name: path.stat().st_ino for path in (tmp_path / "two/data").iterdir()}
-    run(source, tmp_path / "two", scheduler="synchronous")
-    assert committed(tmp_path / "one") == committed(tmp_path / "two")
     assert made.items() <= {path.name: path.stat().st_ino for path in (tmp_path / "two/data").iterdir()}.items()
 
 
 @pytest.mark.fault("I-40")
-def test_quarantine__lost_shard_is_made_again(source, tmp_path):
+def test_quarantine__lost_shard_is_made_again_and_inputs_are_verified(source, tmp_path):
     run(source, tmp_path / "one")
     before = committed(tmp_path / "one"), records(tmp_path / "one")
     lost = next(entry.name for entry in dkfeat.open_shards(tmp_path / "one").manifest.shards if entry.bad_rows)
     (tmp_path / "one/data" / lost).unlink()
     run(source, tmp_path / "one", max_bad_rows=0)  # these rows were accepted when they were committed
     assert (committed(tmp_path / "one"), records(tmp_path / "one")) == before
-
-
-def test_quarantine__inputs_are_verified_past_bad_rows(source, tmp_path):
-    run(source, tmp_path / "one")
     assert dkfeat.verify_inputs(tmp_path / "one", source).problems == ()
 
 
@@ -304,7 +283,7 @@ def test_quarantine__counts_of_later_batches_add_up(tmp_path):
     assert dkfeat.open_shards(tmp_path / "features").manifest.number == 1
     manifest = featurized(source, tmp_path / "features", on_bad_row="quarantine", max_bad_rows=2)
     assert [source.n_bad_rows for source in manifest.sources] == [1, 2]
-    assert [row.place for row in dkfeat.open_shards(tmp_path / "features").quarantine()] == [
+    assert [row.place for row in set_aside(tmp_path / "features")] == [
         "a.svm:8:1", "b.svm:10:1", "b.svm:13:1",
     ]  # fmt: skip
 
@@ -356,14 +335,13 @@ NEGATIVE = ["1 1:2", "0 1:1 3:-2 # 5:5", "1 2:1", "", "# c", "0 2:-0.5", "1 1:1"
 
 @pytest.mark.fault("I-20")
 @pytest.mark.parametrize("blocksize", [1, 20, 1000])
-@pytest.mark.parametrize("scheduler", ["synchronous", pytest.param("processes", marks=pytest.mark.slow)])
-def test_refused__raised_with_the_place_in_the_source(tmp_path, blocksize, scheduler):
+def test_refused__raised_with_the_place_in_the_source(tmp_path, blocksize):
     source = dkfeat.LibsvmSource(str(written(tmp_path / "a.svm", NEGATIVE[2:])), blocksize=blocksize, **GIVEN)
     laplace = dkfeat.LaplaceFeatures(8, random_state=0)
     with pytest.raises(
         ParseError, match=r"a\.svm:4:3: the map refuses '2:-0\.5': Negative values in data: X holds -0\.5,"
     ):
-        featurized(source, tmp_path / "features", map=laplace, scheduler=scheduler, n_workers=1)
+        featurized(source, tmp_path / "features", map=laplace, scheduler="synchronous")
 
 
 @pytest.mark.fault("I-20", "I-40")
@@ -376,7 +354,7 @@ def test_refused__rows_are_set_aside(tmp_path, blocksize):
     manifest = run(source, tmp_path / "features", map=laplace)
     assert (manifest.rows, manifest.labels) == (9, (1,))
     assert manifest.bad_rows == {"bad feature": 3, "refused by the map": 6}
-    places = [(row.place, row.reason) for row in dkfeat.open_shards(tmp_path / "features").quarantine()]
+    places = [(row.place, row.reason) for row in set_aside(tmp_path / "features")]
     refused, malformed = "refused by the map", "bad feature"
     assert places == [
         (f"{name}:{place}", reason)
@@ -419,7 +397,7 @@ def test_refused__whole_row_is_blamed_at_its_place(tmp_path):
         featurized(source, tmp_path / "parquet", map=maclaurin)
     source = dkfeat.LibsvmSource(str(written(tmp_path / "b.svm", LONG)), **GIVEN)
     assert run(source, tmp_path / "aside", map=maclaurin).rows == 2
-    found = dkfeat.open_shards(tmp_path / "aside").quarantine()
+    found = set_aside(tmp_path / "aside")
     assert [row.place.rpartition("/")[2] for row in found] == ["b.svm:2:1", "b.svm:4:1"]
     assert all(row.message.startswith("the map refuses this row: the row has the l2 norm") for row in found)
 
@@ -432,12 +410,11 @@ def test_refused__too_many_are_a_wrong_map(tmp_path, monkeypatch):
 
 
 def test_records__are_escaped_and_cut(tmp_path):
-    rows = ["1 1:1", "spam \x1b[31m é " + "y" * 500]
-    run(str(written(tmp_path / "a.svm", rows)), tmp_path / "features")
-    (row,) = dkfeat.open_shards(tmp_path / "features").quarantine()
+    run(str(written(tmp_path / "a.svm", ["1 1:1", "spam \x1b[31m é " + "y" * 500])), tmp_path / "features")
+    (row,) = set_aside(tmp_path / "features")
     assert row.text.startswith(r"spam \x1b[31m \xe9 yyy")
-    assert len(row.text) == 160
     assert row.text.endswith("...")
+    assert len(row.text) == 160
     assert row.to_mapping()["source"] == "a.svm"
 
 
@@ -446,4 +423,4 @@ def test_records__of_hostile_text_keep_a_footer_readable(tmp_path):
     (tmp_path / "a.svm").write_bytes(b"\n".join([bad] * (quarantine.MOST_BAD_ROWS + 10)))
     manifest = run(dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN), tmp_path / "features")
     assert [entry.n_bad_rows for entry in manifest.shards] == [quarantine.MOST_BAD_ROWS, 10]
-    assert len(list(dkfeat.open_shards(tmp_path / "features").quarantine())) == quarantine.MOST_BAD_ROWS + 10
+    assert len(set_aside(tmp_path / "features")) == quarantine.MOST_BAD_ROWS + 10
