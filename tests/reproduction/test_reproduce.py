@@ -1,11 +1,10 @@
-"""The papers' experiments: the frame with a toy in it, and each experiment on a few made-up rows."""
+"""The frame of the papers' experiments, with a toy in it."""
 
 import ast
 import dataclasses
 import importlib
 import io
 import json
-import lzma
 import os
 import re
 import runpy
@@ -18,15 +17,10 @@ import numpy as np
 import pytest
 import reproduction
 from click.testing import CliRunner
-from reproduction.experiment import Context, Experiment, Picture, Results, Table, Verdict
-from reproduction.experiments import accuracy_curves, curves, darts, four_methods, svm_table
-from reproduction.experiments.curves import Line, Sizes, needed_k
-from reproduction.experiments.reported import REPORTED, Reported
+from reproduction.experiment import Experiment, Picture, Results, Table, Verdict
 from reproduction.pages.figures import DARK, LIGHT, draw
 from reproduction.pages.html_report import cell_text, minutes
 from reproduction.parts import Parts, Workers
-from reproduction.rows import load_rows
-from sklearn.datasets import dump_svmlight_file
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"
@@ -292,14 +286,6 @@ def test_cells__floats_get_four_digits():
     assert shown == ["97.20", "100.0", "0.0001235", "15,000", "–", "b = 8", "0"]  # noqa: RUF001 - the dash
 
 
-@pytest.mark.parametrize(
-    ("level", "k"), [(80.0, 16.0), (70.0, 16.0), (85.0, 32.0), (95.0, 256.0), (96.0, None)], ids=str
-)
-def test_needed_k__goes_straight_over_log_k(level, k):
-    line = Line("a", (16, 64, 256), (80.0, 90.0, 95.0), (0, 0, 0), (1, 1, 1), ())
-    assert needed_k(line, level) == (None if k is None else pytest.approx(k))
-
-
 def test_experiments__use_public_names_only():
     for file in sorted((JOBS / "reproduction").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -320,81 +306,3 @@ def test_experiment__describes_itself(name):
     assert found.split_note.endswith(".")
     assert found.differences
     assert (importlib.import_module(f"reproduction.experiments.{name}").__doc__ or "").count("\n") >= 5
-
-
-@pytest.fixture(scope="module")
-def few_rows(tmp_path_factory):
-    """Two sets of a few rows in which the sign of a product tells the class: no line does."""
-    folder = tmp_path_factory.mktemp("data")
-    random = np.random.default_rng(0)
-    for name in ("letter", "webspam500"):
-        (folder / name).mkdir()
-        for part, rows in (("train", 80), ("test", 60)):
-            X = random.normal(size=(rows, 6))
-            y = 1 + (X[:, 0] * X[:, 1] > 0)
-            text = io.BytesIO()
-            dump_svmlight_file(X, y, text, zero_based=False)
-            (folder / name / f"{part}.svm.xz").write_bytes(lzma.compress(text.getvalue()))
-    return folder
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Experiments with a few small settings."""
-    monkeypatch.setattr(svm_table, "QUICK_GAMMAS", (1.0, 4.0))
-    monkeypatch.setitem(REPORTED, "webspam500", Reported("sizes", 50.0, 90.0, 90.0, "Webspam"))
-    monkeypatch.setattr(curves, "GAMMAS", (0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0))
-    for module in (accuracy_curves, four_methods):
-        monkeypatch.setattr(module, "QUICK", Sizes({16: 2, 32: 1}, (1.0,), (1.0, 10.0)))
-    monkeypatch.setattr(darts, "QUICK", Sizes({16: 2, 32: 2}, (1.0,), ()))
-    monkeypatch.setattr(darts, "ESTIMATED_ROWS", 30)
-
-
-def run_small(name, data, folder):
-    parts = Parts(folder, Workers(1))
-    context = Context(data=data, mode="quick", seed=0, parts=parts, tell=[].append)
-    return reproduction.experiment(name).run(context)
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods", "darts"])
-def test_experiment__measures_what_is_there(name, few_rows, tmp_path):
-    results = run_small(name, few_rows, tmp_path / "a")
-    first = results.tables[0]
-    assert {len(row) for table in results.tables for row in table.rows if table is first} == {len(first.columns)}
-    assert any("no data" in row for row in first.rows)
-    assert any("no data" not in row for row in first.rows)
-    assert results.pictures
-    for picture in results.pictures:
-        json.dumps(picture.data, allow_nan=False)
-        assert len(draw(picture, DARK)) > 5_000
-    again = run_small(name, few_rows, tmp_path / "b")
-    assert (again.tables, again.verdicts) == (results.tables, results.verdicts)
-
-
-@pytest.mark.parametrize("name", ["svm_table", "accuracy_curves", "four_methods", "darts"])
-def test_experiment__without_data_measures_nothing(name, tmp_path):
-    results = run_small(name, tmp_path, tmp_path / "parts")
-    assert all("no data" in row for row in results.tables[0].rows)
-    assert not results.pictures
-    assert [verdict.holds for verdict in results.verdicts] == [None] * len(results.verdicts)
-
-
-@pytest.mark.parametrize("level_bits", [0, 1])
-def test_point__inner_products_give_the_accuracies_of_the_features(few_rows, monkeypatch, level_bits):
-    arguments = {"name": "letter", "rows": (None, None), "method": "gcws", "k": 64, "bits": 4, "gamma": None}
-    found = []
-    for work in (0.0, float("inf")):  # with and without
-        monkeypatch.setattr(curves, "GRAM_WORK", work)
-        found.append(curves.point(str(few_rows), **arguments, level_bits=level_bits, grid=[0.1, 1.0], seed=0, repeat=0))
-    assert found[0] == found[1]
-
-
-def test_rows__are_read_and_drawn_by_seed(few_rows):
-    rows = load_rows(str(few_rows), "letter")
-    assert (rows.X.shape, rows.X_test.shape) == ((80, 6), (60, 6))
-    some = rows.sample(20, 10, seed=3)
-    assert len(some.y) == 20
-    assert (some.X != rows.sample(20, 10, seed=3).X).nnz == 0
-    assert (some.X != rows.sample(20, 10, seed=4).X).nnz > 0
-    assert len(rows.sample(None, 1000).y_test) == 60

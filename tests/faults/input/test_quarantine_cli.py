@@ -24,17 +24,12 @@ def made(tmp_path):
 
 
 @pytest.mark.fault("I-40")
-def test_featurize__tells_of_bad_rows(made):
-    folder, _, outcome = made
+def test_featurize__tells_of_bad_rows_and_refuses_more_than_allowed(made):
+    folder, asked, outcome = made
     assert outcome.stdout.splitlines()[:2] == [
         "rows      3", f"bad rows  2, see `dkfeat quarantine {folder / 'out'}`",
     ]  # fmt: skip
     assert "2 of 5 rows were bad and are set aside" in outcome.stderr
-
-
-@pytest.mark.fault("I-40")
-def test_featurize__refuses_more_bad_rows_than_allowed(made):
-    folder, asked, _ = made
     other = (*asked[:-1], folder / "other")
     outcome = run("featurize", *other, "--no-progress", status=2)
     assert outcome.stderr.startswith(f"dkfeat: error: {folder / 'rows.svm'}:2:1: 2 of 5 rows are bad, more than")
@@ -58,16 +53,12 @@ def test_quarantine__lists_rows(made):
     ]  # fmt: skip
 
 
-def test_inspect__counts_bad_rows(made):
-    folder, *_ = made
+def test_inspect_and_plan__count_bad_rows(made):
+    folder, asked, _ = made
     output = json.loads(run("inspect", folder / "out", "--json").stdout)
     assert (output["bad_rows"], output["bad_rows_by_source"]) == (2, {"rows.svm": 2})
     assert output["bad_rows_by_reason"] == {"bad label": 1, "bad value": 1}
     assert "bad_rows" in run("inspect", folder / "out").stdout
-
-
-def test_plan__scans_past_bad_rows(made):
-    folder, asked, _ = made
     assert "rows      3" in run("plan", *asked[:-1], folder / "planned", "--scan").stdout
 
 
@@ -81,21 +72,15 @@ def test_job_file__sets_rows_aside(made, most):
     assert run_featurize(job.featurize[0], job.run, progress=False).n_bad_rows == 2
 
 
-def test_bad_row__names_the_option_that_sets_it_aside(tmp_path):
-    path = tmp_path / "rows.svm"
+def test_bad_row__names_the_option_that_sets_it_aside_where_there_is_one(tmp_path):
+    path, out = tmp_path / "rows.svm", ("--out", tmp_path / "out")
     path.write_text("1 1:1\n1 9:nan\n")
-    words = ("featurize", path, "--out", tmp_path / "out", "--scheduler", "synchronous", "--no-progress")
-    output = run(*words, status=2).stderr
+    output = run("featurize", path, *out, "--scheduler", "synchronous", "--no-progress", status=2).stderr
     assert re.fullmatch(r"dkfeat: error: \S+rows\.svm:2:3: .*--on-bad-row quarantine\) sets .*\n", output)
-    output = run(*words, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
+    assert "--on-bad-row quarantine" in run("plan", path, *out, "--scan", status=2).stderr
+    output = run("featurize", path, *out, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
     assert "max_line_bytes" in output
     assert "quarantine" not in output
-
-
-def test_bad_row__where_none_is_set_aside_no_option_is_named(tmp_path):
-    path = tmp_path / "rows.svm"
-    path.write_text("1 1:1\n1 9:nan\n")
-    assert "--on-bad-row quarantine" in run("plan", path, "--out", tmp_path / "out", "--scan", status=2).stderr
-    output = run("compare", path, "--out", tmp_path / "out", status=2).stderr
+    output = run("compare", path, *out, status=2).stderr
     assert "rows.svm:2:3: " in output
     assert "quarantine" not in output
