@@ -6,6 +6,6 @@ from dkfeat.neighbors.drop import drop_duplicates
 from dkfeat.neighbors.estimator import GMMNeighbors
 from dkfeat.neighbors.index import index
 from dkfeat.neighbors.neighbor_search import search
-from dkfeat.neighbors.result import Neighbors
+from dkfeat.neighbors.table import Neighbors
 
 __all__ = ["Duplicates", "GMMNeighbors", "Neighbors", "drop_duplicates", "duplicates", "index", "search"]

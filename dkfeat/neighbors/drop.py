@@ -14,13 +14,14 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import Target, target_parameters
+from dkfeat.engine.open import TARGET_PARAMETERS, Target, move_to_target
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import ShardsJob, write_from_shards
 from dkfeat.errors import InputError, SpecConflictError
 from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
+from dkfeat.neighbors.scan import former_parameters
 
 if TYPE_CHECKING:
     from dask.distributed import Client
@@ -47,9 +48,9 @@ class _DropJob(ShardsJob):
         return replace(piece, block=piece.block.take(self.keep(split)[piece.start : piece.stop]))
 
 
-@target_parameters
+@former_parameters(move_to_target, TARGET_PARAMETERS)
 def drop_duplicates(
-    shards: ShardDataset | str | PathLike[str],
+    data: ShardDataset | str | PathLike[str],
     duplicates: Duplicates | NDArray[np.bool_] | str | PathLike[str],
     target: str | PathLike[str] | Target,
     *,
@@ -59,13 +60,13 @@ def drop_duplicates(
 ) -> Manifest:
     r"""Copy a data set without its duplicates: of each group of them only the first row is left.
 
-    The result is a data set with the map, the layout and the columns of `shards`: models are trained and evaluated on
+    The result is a data set with the map, the layout and the columns of `data`: models are trained and evaluated on
     it in the same way, and read rows in the same way. Before the call, `target` must either not exist, or hold the
     result of the same call, complete or interrupted. If the call is interrupted, the same call continues.
 
     Parameters
     ----------
-    shards : ShardDataset, str or path
+    data : ShardDataset, str or path
         Data set, or its folder or URL.
     duplicates : Duplicates, ndarray of shape (n_rows,), str or path
         Result of `dkfeat.neighbors.duplicates` on these shards, or its folder; or a boolean mask of the rows to keep,
@@ -75,7 +76,7 @@ def drop_duplicates(
     client, progress
         As in `dkfeat.featurize`.
     storage_options : mapping or None
-        Options of fsspec for `shards` given by URL.
+        Options of fsspec for `data` given by URL.
 
     Returns
     -------
@@ -99,8 +100,8 @@ def drop_duplicates(
     row of a group is kept, whatever the labels of the others. Rows that a chain of pairs connects are one group, so a
     low threshold may leave few rows: look at ``n_kept`` of the result first, or find copies alone with ``threshold=1``.
 
-    The spec of the new data set has that of `shards` and the key ``drop_duplicates``, with the hashes of the shards and
-    of the kept rows. Therefore nothing can be added to it: after new rows are added to `shards`, find duplicates again,
+    The spec of the new data set has that of `data` and the key ``drop_duplicates``, with the hashes of the shards and
+    of the kept rows. Therefore nothing can be added to it: after new rows are added to `data`, find duplicates again,
     and choose another target.
 
     Examples
@@ -115,7 +116,7 @@ def drop_duplicates(
     >>> dkfeat.open_shards(folder / "distinct").labels().tolist()
     [1, 2]
     """
-    data = shards if isinstance(shards, ShardDataset) else open_shards(shards, storage_options=storage_options)
+    data = data if isinstance(data, ShardDataset) else open_shards(data, storage_options=storage_options)
     source = ShardSource.of(data.shards)
     keep = _keep(duplicates, data, source)
     kept = hashlib.sha256()

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.scan import sampled_map
+from dkfeat.neighbors.scan import former_parameters, open_codes
 from dkfeat.store.manifest.metadata import newest_manifest, read_spec
 from dkfeat.store.shards.columns import index_table
 from dkfeat.store.shards.reader import ShardReader
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from dkfeat.store.manifest.manifest import Manifest
 
 
+@former_parameters()
 def index(
-    shards: ShardDataset | str | PathLike[str],
+    data: ShardDataset | str | PathLike[str],
     *,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
@@ -51,7 +52,7 @@ def index(
 
     Parameters
     ----------
-    shards : ShardDataset, str or path
+    data : ShardDataset, str or path
         Data set made by `GCWSFeatures` or `DartFeatures`, or its folder; not a URL of an object store.
     client : distributed.Client or None, default=None
         Cluster to run on, as in `dkfeat.featurize`.
@@ -93,8 +94,8 @@ def index(
     >>> dkfeat.neighbors.search(folder / "features", np.array([[4.0, 0.0, 1.5]]), 2, progress=False).rows.tolist()
     [[0, 2]]
     """
-    data = shards if isinstance(shards, ShardDataset) else open_shards(shards)
-    row_bytes = sampled_map(data).encoded_row_bytes
+    data, fitted = open_codes(data)
+    row_bytes = fitted.encoded_row_bytes
     if data.shards.storage.is_remote:
         raise ConfigError(
             f"an index is mapped into memory, but {data.shards.storage.url} is in an object store; copy the shards to "

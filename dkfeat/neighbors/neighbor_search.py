@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from os import PathLike
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,24 +14,21 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_shards
 from dkfeat.engine.featurize import featurize
-from dkfeat.engine.open import Target, as_path, with_bad_rows
+from dkfeat.engine.open import BAD_ROW_PARAMETERS, TARGET_PARAMETERS, Target, as_target, move_to_target, with_bad_rows
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.filesystems.urls import is_url
-from dkfeat.neighbors.exact import Rows, RowsInMemory, rows_of
+from dkfeat.neighbors.exact import Rows, RowsInMemory, RowsOfSource, rows_of
 from dkfeat.neighbors.index import open_index
-from dkfeat.neighbors.result import Neighbors
-from dkfeat.neighbors.scan import ShardScan, own_rows, sampled_map
-from dkfeat.neighbors.table import check_target_among, write_neighbors
+from dkfeat.neighbors.scan import ShardScan, former_parameters, open_codes, own_rows, sampled_map
+from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.validation import check_columns, check_integer, rows_as_csr
 
 if TYPE_CHECKING:
     from dask.distributed import Client
-    from numpy.typing import NDArray
 
     from dkfeat.blocks import PackedCodes
     from dkfeat.maps._sampled import SampledMap
@@ -40,22 +38,27 @@ QUERIES = 4096
 _KEPT = 1 << 23  # best rows of all queries that a task holds
 
 
+def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
+    move_to_target(arguments, old)
+    queries, options = arguments.get("queries"), {name: old[name] for name in BAD_ROW_PARAMETERS if name in old}
+    if options and _is_location(queries):
+        opened = _open_queries(queries, arguments.get("storage_options"), "sha256")
+        arguments["queries"] = with_bad_rows(opened, **options)
+
+
+@former_parameters(_move, {**BAD_ROW_PARAMETERS, **TARGET_PARAMETERS})
 def search(
-    shards: ShardDataset | str | PathLike[str],
+    data: ShardDataset | str | PathLike[str],
     queries: Any = None,
     n_neighbors: int = 10,
     *,
     rerank: int | None = None,
     source: Any = None,
     query_source: Any = None,
-    target: str | PathLike[str] | None = None,
-    resume: bool = True,
-    on_bad_row: str | None = None,
-    max_bad_rows: float | str | None = None,
+    target: str | PathLike[str] | Target | None = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
 ) -> Neighbors:
     r"""Find the rows of a data set that are most similar to queries, under the min-max kernel of its map.
 
@@ -69,7 +72,7 @@ def search(
 
     Parameters
     ----------
-    shards : ShardDataset, str or path
+    data : ShardDataset, str or path
         Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
     queries : array, sparse matrix, ShardDataset, Source, path, glob, URL, a list of these, or None
         Rows of shape (n_queries, n_features); or LIBSVM text or Parquet, read with the input options of the data set
@@ -85,17 +88,15 @@ def search(
         (n_rows, n_features) with the rows in the order of the shards.
     query_source : like source
         With `rerank`, the source of queries that are shards.
-    target : str, path or None, default=None
+    target : str, path, Target or None, default=None
         Folder or URL for the result. Queries that are text or Parquet are first featurized into shards beside it, in a
         folder with ``-queries`` after its name. None: the result is in memory.
-    resume, on_bad_row, max_bad_rows
-        As in `dkfeat.featurize`; the last two for queries that are text or Parquet.
     client : distributed.Client or None, default=None
         Cluster to run on, as in `dkfeat.featurize`.
     progress : bool or callable, default=True
         Progress report, as in `dkfeat.featurize`.
-    storage_options, target_options : mapping or None
-        Options of fsspec: the first for shards and sources given by URL, the second for a target given by URL.
+    storage_options : mapping or None
+        Options of fsspec for shards and sources given by URL.
 
     Returns
     -------
@@ -148,87 +149,131 @@ def search(
     >>> pyarrow.parquet.read_table(folder / "graph" / "data").column_names
     ['query', 'rank', 'neighbor', 'similarity', 'standard_error']
     """
-    if not isinstance(shards, ShardDataset):
-        remote = is_url(as_path(shards, "shards"))  # options may be those of another place that is read
-        shards = open_shards(shards, storage_options=storage_options if remote else None)
-    data = shards
-    fitted = sampled_map(data)
-    mapped = open_index(data)
-    check_integer(n_neighbors, "n_neighbors", low=1)
+    data, fitted = open_codes(data, storage_options)
+    index = open_index(data)
+    queries = _open_queries(queries, storage_options, data.verifies)
     without_self = queries is None
     n_available = data.n_rows - without_self
-    if n_neighbors > n_available:
-        others = f"{max(n_available, 0):,} {'other ' if without_self else ''}rows"
-        raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {others}; ask for fewer")
-    rows = None
-    if rerank is not None:
-        check_integer(rerank, "rerank", low=n_neighbors)
-        if source is None:
-            raise ConfigError(
-                "rerank compares rows exactly, so it needs the source of the shards; pass source (--source), or no "
-                "rerank"
-            )
-        rows = rows_of(data, source, storage_options)
-    elif source is not None or query_source is not None:
-        raise ConfigError(
-            "a source is given, but without rerank nothing is read from it; pass rerank, such as 100 (--rerank 100)"
-        )
-    is_array = not (queries is None or is_location(queries) or isinstance(queries, ShardDataset))
-    if target is not None:
-        if is_array:
-            raise ConfigError(
-                "queries in memory give a result in memory; leave out the target, or store the queries as text or "
-                "Parquet and give their path"
-            )
-        check_target_among(data, target, target_options)
-    reader = dataset_reader(queries, storage_options) if is_location(queries) else None
-    if reader is not None:
-        queries = ShardDataset(reader, data.verifies)
+    _check_n_neighbors(n_neighbors, n_available, without_self)
+    rows = _rows_to_compare(data, rerank, n_neighbors, source, query_source, storage_options)
     if query_source is not None and not isinstance(queries, ShardDataset):
         raise ConfigError("query_source (--query-source) is for queries that are shards; leave it out")
+    settings = {
+        "n_neighbors": n_neighbors,
+        "rerank": rerank,
+        "without_self": without_self,
+        "n_rows": data.n_rows,
+        "shards": data.manifest.shards_sha256,
+    }
+    to = None if target is None else _checked_target(data, queries, target, settings)
     with ExitStack() as stack:
-        if is_location(queries):
-            query_source = source_like(data, queries, storage_options)
-            folder = stack.enter_context(_folder_for_queries(target))
-            featurize(
-                with_bad_rows(query_source, on_bad_row, max_bad_rows),
-                Target(folder, storage_options=target_options, resume=resume),
-                fitted,
-                client=client,
-                progress=progress,
-            )
-            queries = open_shards(folder, storage_options=target_options)
-        queries = data if queries is None else checked_queries(data, fitted, queries)
+        if isinstance(queries, Source):
+            query_source = _source_like(data, queries)
+            folder = stack.enter_context(_target_of_queries(to))
+            featurize(query_source, folder, fitted, client=client, progress=progress)
+            queries = open_shards(folder.path, storage_options=folder.storage_options)
+        queries = data if queries is None else _checked_queries(data, fitted, queries)
         scan = ShardScan(
             data=data,
             fitted=fitted,
-            index=mapped,
+            index=index,
             n_neighbors=n_neighbors,
             n_candidates=n_neighbors if rerank is None else min(rerank, n_available),
             rows=rows,
             queries=None if rows is None else _raw_queries(queries, rows, query_source, without_self, storage_options),
         )
-        if target is None:
+        if to is None:
             return _in_memory(scan, queries, without_self, client, Progress(progress))
-        write_neighbors(
-            scan,
-            queries,
-            target,
-            {"n_neighbors": n_neighbors, "rerank": rerank, "without_self": without_self},
-            batch_rows=_batch_rows(scan),
-            resume=resume,
-            client=client,
-            reporter=Progress(progress),
-            target_options=target_options,
+        write_neighbors(scan, queries, to, settings, _batch_rows(scan), client, Progress(progress))
+    return Neighbors.open(to.path, storage_options=to.storage_options)
+
+
+def _is_location(queries: Any) -> bool:
+    """Return True for a source, or for paths of files or of a folder of shards."""
+    if isinstance(queries, str | PathLike | Source):
+        return True
+    return isinstance(queries, Sequence) and bool(queries) and all(isinstance(q, str | PathLike) for q in queries)
+
+
+def _open_queries(queries: Any, storage_options: Mapping[str, Any] | None, verifies: Any) -> Any:
+    """Return shards or a source for paths; anything else is returned unchanged."""
+    if isinstance(queries, Source) or not _is_location(queries):
+        return queries
+    reader = dataset_reader(queries, storage_options)
+    return as_source(queries, storage_options) if reader is None else ShardDataset(reader, verifies)
+
+
+def _check_n_neighbors(n_neighbors: int, n_available: int, without_self: bool) -> None:
+    check_integer(n_neighbors, "n_neighbors", low=1)
+    if n_neighbors > n_available:
+        others = f"{max(n_available, 0):,} {'other ' if without_self else ''}rows"
+        raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {others}; ask for fewer")
+
+
+def _rows_to_compare(
+    data: ShardDataset,
+    rerank: int | None,
+    n_neighbors: int,
+    source: Any,
+    query_source: Any,
+    storage_options: Mapping[str, Any] | None,
+) -> RowsInMemory | RowsOfSource | None:
+    """Return the rows of the data set for exact comparisons, None if there are none."""
+    if rerank is None:
+        if source is not None or query_source is not None:
+            raise ConfigError(
+                "a source is given, but without rerank nothing is read from it; pass rerank, such as 100 (--rerank 100)"
+            )
+        return None
+    check_integer(rerank, "rerank", low=n_neighbors)
+    if source is None:
+        raise ConfigError(
+            "rerank compares rows exactly, so it needs the source of the shards; pass source (--source), or no rerank"
         )
-    return Neighbors.open(target, storage_options=target_options)
+    return rows_of(data, source, storage_options)
 
 
-def _folder_for_queries(target: str | PathLike[str] | None) -> AbstractContextManager[str]:
-    """Choose the folder for the shards of queries that are files: beside the target, or a temporary one."""
-    if target is not None:
-        return nullcontext(f"{as_path(target, 'target').rstrip('/')}-queries")
-    return TemporaryDirectory(prefix="dkfeat-queries-", dir=dask.config.get("temporary-directory", None))
+def _checked_target(data: ShardDataset, queries: Any, target: object, settings: Mapping[str, Any]) -> Target:
+    """Return the target, in which the table can be written or continued."""
+    if not (queries is None or isinstance(queries, ShardDataset | Source)):
+        raise ConfigError(
+            "queries in memory give a result in memory; leave out the target, or store the queries as text or "
+            "Parquet and give their path"
+        )
+    to = as_target(target)
+    check_table_among(data, to.open(), "neighbors", settings, "neighbours")
+    return to
+
+
+def _source_like(data: ShardDataset, queries: Source) -> Source:
+    """Give the source of queries the options of the data set's rows that it leaves out, except those of labels."""
+    files = queries.files()  # a missing file is the first thing to report
+    # float64: whatever numbers stand for unknown labels
+    return inherit_row_options(queries, data.shards.storage.url, data.spec["input"], "float64", files)
+
+
+@contextmanager
+def _target_of_queries(to: Target | None) -> Iterator[Target]:
+    """Choose the place for the shards of queries that are files: beside the target, or a temporary folder."""
+    if to is not None:
+        yield replace(to, urlpath=f"{to.path.rstrip('/')}-queries")
+        return
+    parent = dask.config.get("temporary-directory", None)
+    with TemporaryDirectory(prefix="dkfeat-queries-", dir=parent) as folder:
+        yield Target(folder)
+
+
+def _checked_queries(data: ShardDataset, fitted: SampledMap, queries: Any) -> Any:
+    """Return shards of the data set's map, or an array as a csr_matrix of its columns."""
+    if not isinstance(queries, ShardDataset):
+        queries = rows_as_csr(queries, name="queries")
+        check_columns(queries.shape[1], fitted.n_features_in_, type(fitted).__name__)
+    elif sampled_map(queries).fingerprint() != fitted.fingerprint():
+        raise SpecConflictError(
+            f"{queries.shards.storage.url} was made by another map than {data.shards.storage.url}; "
+            "featurize the queries with --like"
+        )
+    return queries
 
 
 def _raw_queries(
@@ -256,82 +301,24 @@ def _in_memory(
     scan: ShardScan, queries: Any, without_self: bool, client: Client | None, reporter: Progress
 ) -> Neighbors:
     """Search for all queries, and hold the results."""
-    n_neighbors, size = scan.n_neighbors, _batch_rows(scan)
-    n_batches = -(-queries.shape[0] // size)
-    none = np.empty((0, n_neighbors))
+    size = _batch_rows(scan)
+    n_batches, first = -(-queries.shape[0] // size), 0
+    none = np.empty((0, scan.n_neighbors))
     found = [(none, none.astype(np.int64), none)]
-    n_tasks, n_bytes = n_batches * len(scan.splits), n_batches * scan.n_bytes
-    with (
-        open_runner(client) as runner,
-        reporter.stage("search", total_tasks=n_tasks, total_bytes=n_bytes) as stage,
-    ):
-        for first, codes, own in batches(scan.fitted, queries, size, without_self=without_self):
+    with open_runner(client) as runner, scan.stage(reporter, n_batches) as stage:
+        for codes in _encoded(scan, queries, size):
+            own = own_rows(first, len(codes.empty), without_self=without_self)
             found.append(scan.best(first, codes, own, runner, stage.advance))
+            first += len(own)
     similarities, rows, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return Neighbors(scan.data.n_rows, (similarities, rows, errors), without_self=without_self)
 
 
-def is_location(queries: Any) -> bool:
-    """Return True for a source, or for paths of files or of a folder of shards."""
-    if isinstance(queries, str | PathLike | Source):
-        return True
-    return isinstance(queries, Sequence) and bool(queries) and all(isinstance(q, str | PathLike) for q in queries)
-
-
-def source_like(data: ShardDataset, queries: Any, storage_options: Mapping[str, Any] | None) -> Source:
-    """Make the source of queries; options left out are those of the data set's rows, except the options of labels.
-
-    Queries need no labels: a column of labels that the files do not have is left out.
-
-    Raises
-    ------
-    SourceNotFoundError
-        If no file matches.
-    SpecConflictError
-        If another option differs from that of the data set.
-    """
-    found: Source = as_source(queries, None if isinstance(queries, Source) else storage_options)
-    files = found.files()  # a missing file is the first thing to report
-    # float64: whatever numbers stand for unknown labels
-    return inherit_row_options(found, data.shards.storage.url, data.spec["input"], "float64", files)
-
-
-def checked_queries(data: ShardDataset, fitted: SampledMap, queries: Any) -> Any:
-    """Return shards of the data set's map, or an array as a csr_matrix of its columns.
-
-    Raises
-    ------
-    SpecConflictError
-        If shards were made by another map.
-    InputError
-        If an array has another number of columns.
-    """
-    if not isinstance(queries, ShardDataset):
-        queries = rows_as_csr(queries, name="queries")
-        check_columns(queries.shape[1], fitted.n_features_in_, type(fitted).__name__)
-    elif sampled_map(queries).fingerprint() != fitted.fingerprint():
-        raise SpecConflictError(
-            f"{queries.shards.storage.url} was made by another map than {data.shards.storage.url}; "
-            "featurize the queries with --like"
-        )
-    return queries
-
-
-def batches(
-    fitted: SampledMap, queries: Any, size: int, *, without_self: bool
-) -> Iterator[tuple[int, PackedCodes, NDArray[np.int64]]]:
-    """Yield the number of the first query of each batch, their codes, and the rows that they are not compared with."""
-    first = 0
-    for codes in _codes(fitted, queries, size):
-        n = len(codes.empty)
-        yield first, codes, own_rows(first, n, without_self=without_self)
-        first += n
-
-
-def _codes(fitted: SampledMap, queries: Any, size: int) -> Iterator[PackedCodes]:
+def _encoded(scan: ShardScan, queries: Any, size: int) -> Iterator[PackedCodes]:
+    """Yield the codes of queries, batch by batch."""
     if isinstance(queries, ShardDataset):
         for codes, _ in queries.batches(size, shuffle=False, decode=False):
             yield codes
         return
     for first in range(0, queries.shape[0], size):
-        yield fitted.encode(queries[first : first + size])
+        yield scan.fitted.encode(queries[first : first + size])

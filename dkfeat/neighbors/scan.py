@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.codes import best_rows, empty_heaps, merged
+from dkfeat.deprecation import P, R, moved_parameters
+from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.open import as_path
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ConfigError
+from dkfeat.filesystems.urls import is_url
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.neighbors.exact import Rows, ordered
 
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
-    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.local import Runner
     from dkfeat.store.shards.reader import ShardReader
 
@@ -54,10 +60,10 @@ class ShardScan:
         """Shards with rows, each a task."""
         return [split for split in self._source.splits() if split.stop]
 
-    @cached_property
-    def n_bytes(self) -> int:
-        """Total size of the shards."""
-        return sum(map(self._source.split_bytes, self.splits))
+    def stage(self, reporter: Progress, n_batches: int) -> AbstractContextManager[Any]:
+        """Begin the stage of a search for batches of queries."""
+        n_tasks, n_bytes = n_batches * len(self.splits), n_batches * sum(map(self._source.split_bytes, self.splits))
+        return reporter.stage("search", total_tasks=n_tasks, total_bytes=n_bytes)
 
     def count(self, split: Split, advance: Callable[..., object]) -> None:
         """Report a task as done."""
@@ -127,6 +133,36 @@ class _Task:
             fitted: Any = self.data.map
             fitted._keep_most_similar(self.queries, codes, first, self.own, heaps)
         return heaps
+
+
+def former_parameters(
+    move: Callable[[dict[str, Any], dict[str, Any]], object] | None = None, new_ways: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function accept the former name ``shards`` of `data`, and other former keywords as `moved_parameters`."""
+
+    def rename(arguments: dict[str, Any], old: dict[str, Any]) -> None:
+        if "shards" in old:
+            arguments["data"] = old["shards"]
+        if move is not None:
+            move(arguments, old)
+
+    return moved_parameters(rename, {"shards": "data=...", **(new_ways or {})})
+
+
+def open_codes(
+    data: ShardDataset | str | PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> tuple[ShardDataset, SampledMap]:
+    """Open a data set of codes, and return it with its map; options are for a URL.
+
+    Raises
+    ------
+    ConfigError
+        As from `sampled_map`.
+    """
+    if not isinstance(data, ShardDataset):
+        remote = is_url(as_path(data, "data"))  # options may be those of another place that is read
+        data = open_shards(data, storage_options=storage_options if remote else None)
+    return data, sampled_map(data)
 
 
 def sampled_map(data: ShardDataset) -> SampledMap:

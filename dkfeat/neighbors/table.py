@@ -1,57 +1,204 @@
-"""Neighbours of all queries as a table that is stored and committed as shards are."""
+"""Nearest rows of queries: as arrays, as a graph, and as a table that is stored and committed as shards are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 
+from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import Target, as_path, open_location
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import binding_spec
 from dkfeat.engine.runners.driver import LazyDriverRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.result import ERROR, ROW, SIMILARITY
 from dkfeat.neighbors.scan import first_row, own_rows
 from dkfeat.store.commit.target import check_target
+from dkfeat.store.manifest.metadata import differences
 from dkfeat.store.shards.columns import ARROW_TYPES, TABLES
+from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from dask.distributed import Client
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
-    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.engine.open import Target
     from dkfeat.engine.runners.local import Runner
     from dkfeat.neighbors.scan import ShardScan
     from dkfeat.sources.base import Piece
     from dkfeat.store.manifest.manifest import Manifest
+    from dkfeat.store.storage.base import Storage
 
 QUERY, RANK = "query", "rank"
+SIMILARITY, ROW, ERROR = COLUMNS = ("similarity", "neighbor", "standard_error")
+"""Columns of a table with the arrays of `Neighbors`."""
 _TYPES = {QUERY: pa.int64(), RANK: pa.int64(), ROW: pa.int64(), SIMILARITY: pa.float64(), ERROR: pa.float64()}
 _OF_NEIGHBOR = "neighbor_"
 """Beginning of the names of the columns that the data set keeps."""
 
 
+class Neighbors:
+    """Nearest rows of queries; made by `search`, or by `Neighbors.open` from a folder that `search` wrote.
+
+    The arrays of a result in a folder are read when they are first used.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows among which neighbours were searched.
+    arrays : tuple of three ndarrays, or ShardDataset
+        Similarities, rows and errors, or a table of them.
+    without_self : bool, default=False
+        True if the queries are the rows, and no row is its own neighbour.
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        arrays: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]] | ShardDataset,
+        *,
+        without_self: bool = False,
+    ) -> None:
+        self.n_rows = n_rows
+        self.without_self = without_self
+        self._given = arrays
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Self:
+        """Open a folder that `search` wrote.
+
+        Parameters
+        ----------
+        folder : str or path
+            The ``target`` of `search`.
+        storage_options : mapping or None
+            Options of fsspec for a URL.
+
+        Raises
+        ------
+        dkfeat.errors.ShardError
+            If nothing is committed there.
+        dkfeat.errors.ConfigError
+            If the folder holds something else.
+        """
+        table = open_shards(folder, storage_options=storage_options)
+        if table.layout != "neighbors":
+            raise ConfigError(
+                f"{fspath(folder)} holds {'features' if table.has_features else table.layout}, not neighbours; "
+                "give the target of dkfeat.neighbors.search, or the folder after --out of `dkfeat neighbors`"
+            )
+        settings = table.spec["neighbors"]
+        return cls(settings["n_rows"], table, without_self=settings["without_self"])
+
+    @property
+    def folder(self) -> str | None:
+        """Folder or URL of the table; None for a result in memory."""
+        return self._given.shards.storage.url if isinstance(self._given, ShardDataset) else None
+
+    @property
+    def n_neighbors(self) -> int:
+        """Number of neighbours of each query."""
+        if isinstance(self._given, ShardDataset):
+            return int(self._given.spec["neighbors"]["n_neighbors"])
+        return self._given[1].shape[1]
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        if isinstance(self._given, ShardDataset):
+            return self._given.n_rows // self.n_neighbors
+        return len(self._given[1])
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f", {self.folder!r}"
+        return f"Neighbors({self.n_neighbors:,} of {self.n_queries:,} queries among {self.n_rows:,} rows{where})"
+
+    @property
+    def similarities(self) -> NDArray[np.float64]:
+        """Similarities in descending order, shape (n_queries, n_neighbors): the exact kernel, or else estimates."""
+        return self._arrays[0]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Numbers of the rows in the data set's order, from 0, shape (n_queries, n_neighbors).
+
+        Of equally similar rows the lower one is first.
+        """
+        return self._arrays[1]
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Standard errors of the similarities, shape (n_queries, n_neighbors); zeros if these are exact."""
+        return self._arrays[2]
+
+    def medians(self, rank: int) -> tuple[float, float]:
+        """Return the medians over the queries of the similarity and the standard error at a rank, from 1.
+
+        Of a folder, only these two columns are read, file by file. Without queries the medians are NaN.
+        """
+        place = check_integer(rank, "rank", low=1, high=self.n_neighbors) - 1
+        names = (SIMILARITY, ERROR)
+        parts = [[np.empty(0)] * 2, *([part[name][:, place] for name in names] for part in self._parts(names))]
+        values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        similarity, error = (float(np.median(column)) if len(column) else float("nan") for column in values)
+        return similarity, error
+
+    def to_graph(self) -> sp.csr_matrix:
+        """Make the graph of queries and their nearest rows, with the distances 1 - similarity.
+
+        It has the form of scikit-learn's ``KNeighborsTransformer(mode="distance")``, which estimators with
+        ``metric="precomputed"`` take: in the graph of all rows, each row is its own first neighbour, at distance 0.
+
+        Returns
+        -------
+        graph : csr_matrix of shape (n_queries, n_rows), float64
+            Rows of n_neighbors edges, or of n_neighbors + 1 in the graph of all rows, in ascending order of distance.
+        """
+        distances, rows = np.clip(1.0 - self.similarities, 0.0, 1.0), self.rows
+        if self.without_self:
+            distances = np.column_stack([np.zeros(len(rows)), distances])
+            rows = np.column_stack([np.arange(len(rows)), rows])
+        bounds = np.arange(len(rows) + 1) * rows.shape[1]
+        return sp.csr_matrix((distances.ravel(), rows.ravel(), bounds), shape=(len(rows), self.n_rows))
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        if not isinstance(self._given, ShardDataset):
+            return self._given
+        none = np.empty((0, self.n_neighbors))
+        parts = [{SIMILARITY: none, ROW: none.astype(np.int64), ERROR: none}, *self._parts(COLUMNS)]
+        similarities, rows, errors = (np.concatenate([part[name] for part in parts]) for name in COLUMNS)
+        return similarities, rows, errors
+
+    def _parts(self, names: tuple[str, ...]) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield some of the arrays, for all queries at once or for those of each file."""
+        if not isinstance(self._given, ShardDataset):
+            yield dict(zip(COLUMNS, self._given, strict=True))
+            return
+        table = self._given
+        for entry in table.manifest.shards:
+            found = table.shards.read(entry, table.verifies, only=names).kept
+            yield {name: found[name].to_numpy().reshape(-1, self.n_neighbors) for name in names}
+
+
 def write_neighbors(
     scan: ShardScan,
     queries: ShardDataset,
-    target: object,
+    target: Target,
     settings: Mapping[str, Any],
-    *,
     batch_rows: int,
-    resume: bool,
     client: Client | None,
     reporter: Progress,
-    target_options: Mapping[str, Any] | None,
 ) -> Manifest:
     """Find the neighbours of all rows of shards, and commit them as a table; an interrupted call continues.
 
@@ -60,26 +207,24 @@ def write_neighbors(
     scan : ShardScan
     queries : ShardDataset
         The queries.
-    target : str or path
+    target : Target
     settings : mapping
-        Settings of the search, for the table's spec; if ``without_self`` is true, the queries are the rows.
+        Settings of the table's spec; if ``without_self`` is true, the queries are the rows.
     batch_rows : int
         Maximum number of queries that are searched at a time.
-    resume, client, reporter, target_options
+    client, reporter
         As in `search`.
 
     Raises
     ------
     ConfigError
         If kept columns of queries and rows have equal names.
-    SpecConflictError
-        If the target holds something else.
     """
     schema = _schema(scan.data, queries)
     spec = TableSpec(
         layout="neighbors",
         schema=schema,
-        settings={**settings, "n_rows": scan.data.n_rows, "shards": scan.data.manifest.shards_sha256},
+        settings=settings,
         piece_rows=batch_rows,
         row_bytes=scan.n_neighbors * 8 * len(schema),
         reads=("encoded", *ShardSource.of(queries.shards).kept),
@@ -94,7 +239,7 @@ def write_neighbors(
     )
     manifest = write_table(
         queries,
-        Target(as_path(target, "target"), storage_options=target_options, resume=resume),
+        target,
         spec,
         job,
         LazyDriverRunner(client),
@@ -102,7 +247,7 @@ def write_neighbors(
         stage="search",
     )
     if not reporter.logs():
-        reporter.note(f"{as_path(target, 'target')} is complete already; nothing to do")
+        reporter.note(f"{target.path} is complete already; nothing to do")
     return manifest
 
 
@@ -121,30 +266,48 @@ def _schema(data: ShardDataset, queries: ShardDataset) -> pa.Schema:
     return pa.schema(fields)
 
 
-def check_target_among(data: ShardDataset, target: object, options: Mapping[str, Any] | None) -> None:
-    """Check, before any work, that neighbours among the rows of a data set can be written to a target.
+def check_table_among(
+    data: ShardDataset, storage: Storage, layout: str, settings: Mapping[str, Any], content: str
+) -> None:
+    """Check, before any work, that a table about the rows of a data set can be written, or continued.
+
+    Parameters
+    ----------
+    data : ShardDataset
+    storage : Storage
+        The target.
+    layout : str
+        Layout of the table.
+    settings : mapping
+        Settings of the table's spec; ``shards`` has the hash of the data set's shards.
+    content : str
+        Content of the table, for messages.
 
     Raises
     ------
     SpecConflictError
-        If it holds something else, or neighbours among other rows.
+        If the target holds something else, or a table about other rows or with other settings.
     CommitError
         If another run holds it, or it holds other files.
     """
-    storage = open_location(as_path(target, "target"), options)
     check_target(storage)
     spec = binding_spec(storage)[0]
     if spec is None:
         return
-    if (layout := spec["output"]["layout"]) != "neighbors":
-        kind = layout if layout in TABLES else "features"
-        raise SpecConflictError(f"{storage.url} holds {kind}, not neighbours; choose another target")
-    found = spec["neighbors"]
-    if found["shards"] != data.manifest.shards_sha256:
+    if (kind := spec["output"]["layout"]) != layout:
+        kind = kind if kind in TABLES else "features"
+        raise SpecConflictError(f"{storage.url} holds {kind}, not {content}; choose another target")
+    found = spec[layout]
+    if found["shards"] != settings["shards"]:
+        n_rows = f"{found['n_rows']:,}" if "n_rows" in found else "other"
         raise SpecConflictError(
-            f"{storage.url} holds neighbours among {found['n_rows']:,} rows, but {data.shards.storage.url} has "
-            f"{data.n_rows:,} rows now, or other ones; neighbours of all queries may have changed, so choose another "
-            "target, or remove this one"
+            f"{storage.url} holds {content} among {n_rows} rows, but {data.shards.storage.url} has {data.n_rows:,} "
+            "rows now, or other ones; all of them may have changed, so choose another target, or remove this one"
+        )
+    if lines := differences(found, dict(settings)):
+        raise SpecConflictError(
+            f"{storage.url} holds {content} with other settings: {'; '.join(lines)}; choose another target, or remove "
+            "this one"
         )
 
 
@@ -167,8 +330,7 @@ class _NeighborsJob(TableJob):
         """See `DriverTask.opened`."""
         size = self.spec["split"]["max_piece_rows"]
         n_batches = sum(-(-split.stop // size) for split in splits)
-        n_tasks, n_bytes = n_batches * len(self.scan.splits), n_batches * self.scan.n_bytes
-        with self.reporter.stage("search", total_tasks=n_tasks, total_bytes=n_bytes) as stage:
+        with self.scan.stage(self.reporter, n_batches) as stage:
             job = replace(self, workers=workers, advance=stage.advance)
 
             def process(split: Split) -> SplitResult:

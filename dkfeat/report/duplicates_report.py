@@ -19,11 +19,12 @@ from dkfeat.filesystems.urls import is_url, local_path, printable
 from dkfeat.html import render
 from dkfeat.messages import counted
 from dkfeat.neighbors import Duplicates
-from dkfeat.neighbors.deduplication.result import RECORD
+from dkfeat.neighbors.deduplication.result import GROUPS, RECORD
 from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report import page
 from dkfeat.report.estimates import safe_source
 from dkfeat.store.commit.run_log import read_logs
+from dkfeat.store.storage.base import SPEC
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -293,7 +294,7 @@ def duplicates_report(
 def holds_duplicates(folder: str) -> bool:
     """Return True if a folder on this machine is one that `dkfeat.neighbors.duplicates` wrote or is writing."""
     path = local_path(folder)
-    return path is not None and (path / RECORD).is_file()
+    return path is not None and ((path / RECORD).is_file() or (path / GROUPS / SPEC).is_file())
 
 
 def _group_sizes(groups: ShardDataset, n_rows: int) -> tuple[tuple[tuple[int, int], ...], list[tuple[int, int]]]:

@@ -10,7 +10,7 @@ import dkfeat
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
-from dkfeat.neighbors.deduplication import bands, groups
+from dkfeat.neighbors.deduplication import bands, work_files
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
 
@@ -72,7 +72,7 @@ def expected_pairs(data, found, threshold):
 
 @pytest.mark.parametrize("threshold", [0.6, 0.8, 1.0])
 def test_duplicates__pairs_that_share_a_band(data, threshold, monkeypatch):
-    monkeypatch.setattr(bands, "MOST_COMPARISONS", N_ROWS)
+    monkeypatch.setattr(bands, "MAX_COMPARISONS", N_ROWS)
     assert data.n_shards > 5
     found = duplicates(data, threshold, progress=False)
     assert np.array_equal(found.pairs, expected_pairs(data, found, threshold))
@@ -147,7 +147,7 @@ def test_duplicates__many_near_copies_are_compared_with_their_neighbours(tmp_pat
     features = dkfeat.DartFeatures(128, random_state=0)
     data = featurized(write(X, tmp_path / "rows.svm"), tmp_path / "shards", features, 30)
     found = duplicates(data, progress=False)
-    assert found.n_compared <= n * found.bands.n_bands * bands.MOST_COMPARISONS < found.n_candidates
+    assert found.n_compared <= n * found.bands.n_bands * bands.MAX_COMPARISONS < found.n_candidates
     assert not found.groups.any()  # all are one group
 
 
@@ -179,7 +179,7 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
 def test_duplicates__rows_whose_hashes_collide(data, monkeypatch):
     expected = duplicates(data, progress=False)
     band_keys, rows_and_two_bits = bands.band_keys, np.uint64(3 << 62 | 1023)
-    monkeypatch.setattr(bands, "MOST_COMPARISONS", N_ROWS)
+    monkeypatch.setattr(bands, "MAX_COMPARISONS", N_ROWS)
     monkeypatch.setattr(bands, "band_keys", lambda *given: band_keys(*given) & rows_and_two_bits)
     found = duplicates(data, progress=False)
     assert found.n_compared > 10 * expected.n_compared
@@ -217,8 +217,8 @@ def test_duplicates__zeros_or_one_row(tmp_path):
 
 
 def test_groups__are_counted_over_several_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(groups, "PIECE_ROWS", 4)
-    found = groups.Groups(WorkFolder.of(tmp_path / "work"), 12)
+    monkeypatch.setattr(work_files, "PIECE_ROWS", 4)
+    found = work_files.Groups(WorkFolder.of(tmp_path / "work"), 12)
     found.work.write("groups", np.array([0, 1, 1, 3, 1, 5, 1, 5, 8, 1, 10, 11], np.int32))
     assert found.count() == (2, 7, 5)
 
@@ -226,7 +226,7 @@ def test_groups__are_counted_over_several_pieces(tmp_path, monkeypatch):
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
     monkeypatch.setattr(bands, "_BLOCK_ROWS", 5)
-    files = bands.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
+    files = bands.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, data.map, Bands(2, 4))
     codes = data.codes()
     files.add(0, codes.codes[:5], codes.empty[:5])
     assert files.has(0, 5)
@@ -235,7 +235,7 @@ def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
-    files = bands.BandFiles.of(WorkFolder.of(tmp_path / "work"), N_ROWS, data.map, Bands(2, 4))
+    files = bands.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, data.map, Bands(2, 4))
     task = bands.WriteKeys(data, files)
     (tmp_path / "work").rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="choose a target, or without one set temporary-directory"):
@@ -253,6 +253,6 @@ def test_duplicates__bad_arguments(data, text, tmp_path, monkeypatch):
     narrow = featurized(text, tmp_path / "narrow", dkfeat.DartFeatures(1, random_state=0))
     with pytest.raises(ConfigError, match="only 40% of the pairs at the threshold share a band"):
         duplicates(narrow, 0.4, progress=False)
-    monkeypatch.setattr(sys.modules[duplicates.__module__], "MOST_ROWS", N_ROWS - 1)
+    monkeypatch.setattr(sys.modules[duplicates.__module__], "MAX_ROWS", N_ROWS - 1)
     with pytest.raises(ConfigError, match="has 600 rows, but at most 599 are compared"):
         duplicates(data, progress=False)

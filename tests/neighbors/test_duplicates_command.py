@@ -65,7 +65,7 @@ def test_duplicates__exact(folder):
         (["--threshold", "1.5"], 2, "threshold=1.5"),
         (["--verify", "all"], 2, "there is no 'all'"),
         (["--verify", "exact"], 2, "needs the source of the shards"),
-        (["--threshold", "0.8"], 4, "threshold=0.9, not 0.8"),
+        (["--threshold", "0.8"], 4, "threshold: 0.9 there, 0.8 asked"),
     ],
 )
 def test_duplicates__bad_options(options, status, message, folder):

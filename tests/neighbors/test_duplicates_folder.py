@@ -14,12 +14,8 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 import dkfeat
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
-from dkfeat.neighbors.deduplication import exact as exact_module
-from dkfeat.neighbors.deduplication import groups as groups_module
-from dkfeat.neighbors.deduplication import stages as search_module
+from dkfeat.neighbors.deduplication import exact, stages, work_files
 from dkfeat.neighbors.deduplication.bands import BandFiles, FindPairs
-from dkfeat.neighbors.deduplication.result import Facts
-from dkfeat.neighbors.deduplication.target import Target
 from dkfeat.store.commit.target import locked
 from dkfeat.store.storage.local import LocalStorage
 
@@ -45,7 +41,7 @@ def folder(tmp_path_factory):
 
 def test_tables__hold_the_pairs_and_each_row_with_its_place(folder, tmp_path, monkeypatch):
     expected = duplicates(folder / "shards", progress=False)
-    monkeypatch.setattr(groups_module, "MOST_PAIRS", 1)
+    monkeypatch.setattr(work_files, "MAX_PIECE_PAIRS", 1)
     found = duplicates(folder / "shards", target=tmp_path / "out", progress=False)
     pairs, groups = (pq.read_table(tmp_path / "out" / name / "data").to_pandas() for name in ("pairs", "groups"))
     assert np.array_equal(pairs[["row", "other"]], expected.pairs)
@@ -134,11 +130,13 @@ def test_complete_search__is_opened_again(folder, tmp_path):
 def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     shards, out = folder / "shards", tmp_path / "out"
     duplicates(shards, target=out, progress=False)
-    with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.7; .*choose another folder, or delete this one"):
+    with pytest.raises(
+        SpecConflictError, match=r"threshold: 0.8 there, 0.7 asked; choose another target, or remove this"
+    ):
         duplicates(shards, 0.7, target=out, progress=False)
     source = dkfeat.LibsvmSource(str(folder / "b.svm"), n_features=N_COLUMNS, zero_based=True)
     dkfeat.featurize(source, tmp_path / "b", like=shards, progress=False)
-    with pytest.raises(SpecConflictError, match="rows were added to the shards, or they are other shards"):
+    with pytest.raises(SpecConflictError, match=r"holds duplicates among other rows, but .*b has 130 rows now"):
         duplicates(tmp_path / "b", target=out, progress=False)
     for name in ("notes", "busy"):
         (tmp_path / name).mkdir()
@@ -154,7 +152,7 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     with pytest.raises(ConfigError, match="is no folder of duplicates; make it"):
         Duplicates.open(tmp_path / "notes")
     with (
-        locked(LocalStorage(str(tmp_path / "busy" / "work"))),
+        locked(LocalStorage(str(tmp_path / "busy" / "groups"))),
         pytest.raises(TargetBusyError, match="is being written by"),
     ):
         duplicates(shards, target=tmp_path / "busy", progress=False)
@@ -193,7 +191,7 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
 
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
         search(target=tmp_path / "out", progress=interrupt)
-    with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.9"):
+    with pytest.raises(SpecConflictError, match=r"threshold: 0.8 there, 0.9 asked"):
         search(0.9, target=tmp_path / "out", progress=False)
     calls = []
     add, find = BandFiles.add, FindPairs.find
@@ -209,9 +207,9 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
 
 
 def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(search_module, "_EXACT_PAIRS", 100)
-    monkeypatch.setattr(exact_module, "_COMPARED", 7)
-    for module in (groups_module, search_module):
+    monkeypatch.setattr(stages, "_EXACT_PAIRS", 100)
+    monkeypatch.setattr(exact, "_COMPARED", 7)
+    for module in (work_files, stages):
         monkeypatch.setattr(module, "BLOCK_ROWS", 64)
     shards = dkfeat.open_shards(folder / "shards")
     options = {"n_features": N_COLUMNS, "dtype": np.float32, "zero_based": True}
@@ -228,7 +226,7 @@ def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
     assert np.array_equal(in_memory.pairs, found.pairs)
     assert np.array_equal(in_memory.similarities, found.similarities)
     assert np.array_equal(in_memory.groups, found.groups)
-    with pytest.raises(SpecConflictError, match="verify='exact', not 'codes'"):
+    with pytest.raises(SpecConflictError, match='verify: "exact" there, "codes" asked'):
         duplicates(shards, 0.8, target=tmp_path / "out", progress=False)
 
 
@@ -255,28 +253,6 @@ def test_exact__a_pair_at_the_threshold_is_one(tmp_path):
     dkfeat.featurize(source, tmp_path / "shards", dkfeat.DartFeatures(256, random_state=0), progress=False)
     found = duplicates(tmp_path / "shards", 0.8, verify="exact", source=source, progress=False)
     assert (found.pairs.tolist(), found.similarities.tolist()) == ([[0, 1]], [0.8])
-
-
-def test_target__that_another_run_has_ended_or_begun_meanwhile(folder, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".duplicates.json.0.tmp").touch()  # of a run that was killed while it wrote its record
-    expected = duplicates(folder / "shards", progress=False)
-    settings = {"shards": "", "threshold": 0.8, "bands": list(expected.bands), "verify": "codes"}
-    first, second, other = (Target.of(tmp_path / "out", {**settings, "threshold": t}) for t in (0.8, 0.8, 0.7))
-    with first.working() as work:
-        assert work is not None
-        assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["duplicates.json", "work"]
-        with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.7"):
-            other.check()
-        first.complete(Facts(**{name: getattr(expected, name) for name in Facts.__slots__}))
-    with pytest.raises(SpecConflictError, match=r"threshold=0.8, not 0.7"), other.working():
-        pass
-    with second.working() as work:
-        assert work is None
-        first.clean()  # leaves what the other one holds
-    second.clean()
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["duplicates.json"]
-    assert first.is_complete
 
 
 def test_exact__bad_arguments(folder):

@@ -212,13 +212,13 @@ def test_what_is_refused(folder, tmp_path):
         (
             ConfigError,
             "pass query_source",
-            {"queries": tmp_path / "kept", "rerank": 20, "source": folder / "rows.parquet"},
+            {"queries": tmp_path / "kept", "rerank": 20, "source": folder / "rows.parquet", "target": tmp_path / "new"},
         ),
         (ConfigError, "holds neighbors, but near rows", {"queries": tmp_path / "found"}),
         (SourceNotFoundError, "nowhere.svm", {"queries": tmp_path / "nowhere.svm"}),
     ]:
         with pytest.raises(error, match=message):
-            search(features, **{"target": tmp_path / "found", "progress": False, **arguments})
+            search(features, **{"target": tmp_path / "found", "n_neighbors": 2, "progress": False, **arguments})
     assert not (tmp_path / "kept-queries").exists()
     with pytest.raises(ConfigError, match="holds neighbors, but near rows are found by equal codes"):
         search(tmp_path / "found", progress=False)

@@ -18,6 +18,7 @@ from dkfeat.cli.options.shared import (
     run_arguments,
     run_options,
     target_of,
+    with_bad_row_options,
 )
 from dkfeat.cli.options.storage import options_at, storage_option, target_option
 from dkfeat.cli.options.types import LOCAL_FOLDER
@@ -26,8 +27,7 @@ from dkfeat.config import DuplicatesConfig, NeighborsConfig
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
-    from dkfeat.neighbors import Duplicates
-    from dkfeat.neighbors.result import Neighbors
+    from dkfeat.neighbors import Duplicates, Neighbors
 
 
 @click.command(cls=DkfeatCommand)
@@ -73,7 +73,7 @@ def neighbors(
     """
     from dkfeat.neighbors import search
 
-    rows = rows_given(ctx, queries, options) if queries else None
+    rows = with_bad_row_options(rows_given(ctx, queries, options), options) if queries else None
     break_lock_first(out, options)
     found = search(
         shards,
@@ -82,9 +82,8 @@ def neighbors(
         rerank=options["rerank"],
         source=list(source) or None,
         query_source=list(options["query_source"]) or None,
-        target=out,
+        target=target_of(out, options),
         storage_options=options["storage_options"],
-        **{name: options[name] for name in ("target_options", "resume", "on_bad_row", "max_bad_rows")},
         **run_arguments(ctx, options),
     )
     _summary(found, out, is_exact=options["rerank"] is not None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,8 +14,7 @@ import numpy as np
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys
 from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.neighbors.deduplication.pairs import Counts, FoundPairs, PairFiles, pair_keys
-from dkfeat.neighbors.deduplication.work_files import WorkFolder
+from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairTask, Part, WorkFolder, pair_keys
 from dkfeat.neighbors.scan import first_row, numbered_codes
 from dkfeat.theory.bands import Bands
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.maps._sampled import SampledMap
 
-MOST_COMPARISONS = 16
+MAX_COMPARISONS = 16
 """Maximum number of comparisons in a band for each row of the data set."""
 PARTITION_ROWS = 1 << 22
 """Maximum number of rows in a partition, on average."""
@@ -38,12 +36,12 @@ _CODES, _IS_COPY = "codes", "is-copy"
 
 @dataclass(frozen=True, slots=True)
 class BandFiles:
-    """Codes of all rows in one file, and for each block of rows files with the keys of bands and of all codes.
+    """Codes of all rows in one file, and for each block of rows a file with the keys of its bands and of all codes.
 
     A key has the high bits of a band's hash, and the row in its low bits; rows with equal high bits are a bucket. All
-    codes are a band too, whose buckets hold copies. The keys of a band are sorted if there are several partitions.
-    Empty rows have no keys. The codes of a block have their place in the file, which does not change, and they are on
-    disk before its keys are.
+    codes are a further band, the last one, whose buckets hold copies. The keys of a band are sorted if there are
+    several partitions. Empty rows have no keys. The codes of a block have their place in the file, which does not
+    change, and they are on disk before its keys are.
     """
 
     work: WorkFolder
@@ -54,15 +52,23 @@ class BandFiles:
     bands: Bands
     part_bits: int
     """Number of high bits of a key that tell its partition."""
+    firsts: Sequence[int]
+    """First row of each block; a block has `block_rows` rows, and also ends with its shard."""
     block_rows: int
-    """Maximum number of rows in a block; a block also ends with its shard."""
 
     @classmethod
-    def of(cls, work: WorkFolder, n_rows: int, fitted: SampledMap, bands: Bands) -> Self:
-        """Choose the number of partitions, and create the file of codes."""
-        part_bits = (max(0, n_rows - 1) // PARTITION_ROWS).bit_length()
+    def of(cls, work: WorkFolder, data: ShardDataset, fitted: SampledMap, bands: Bands) -> Self:
+        """Choose the number of partitions and the blocks, and create the file of codes."""
+        part_bits = (max(0, data.n_rows - 1) // PARTITION_ROWS).bit_length()
         work.path(_CODES).touch()
-        return cls(work, n_rows, fitted.n_components, fitted.code_bits, bands, part_bits, _BLOCK_ROWS)
+        shards = pairwise(data.first_rows.tolist())
+        firsts = [first for start, stop in shards for first in range(start, stop, _BLOCK_ROWS)]
+        return cls(work, data.n_rows, fitted.n_components, fitted.code_bits, bands, part_bits, firsts, _BLOCK_ROWS)
+
+    @property
+    def n_parts(self) -> int:
+        """Number of partitions."""
+        return 1 << self.part_bits
 
     def add(self, first_row: int, codes: NDArray[np.uint8], empty: NDArray[np.bool_]) -> None:
         """Write the codes and keys of consecutive rows."""
@@ -75,19 +81,12 @@ class BandFiles:
                 os.fsync(file.fileno())
         for at in range(0, len(codes), self.block_rows):
             some, first = slice(at, at + self.block_rows), first_row + at
-            for name, bands in self._divisions(first).items():
-                self.work.write(name, self._keys(first, codes[some], ~empty[some], bits, bands))
+            self.work.write(_keys_name(first), self._keys(first, codes[some], ~empty[some], bits))
 
     def has(self, first_row: int, n_rows: int) -> bool:
         """Return True if the codes and keys of consecutive rows are written."""
-        firsts = self._firsts(first_row, n_rows)
-        return all(self.work.has(name) for first in firsts for name in self._divisions(first))
-
-    def first_rows(self, data: ShardDataset) -> list[int]:
-        """Return the number of the first row of each block."""
-        return [
-            first for start, stop in pairwise(data.first_rows.tolist()) for first in self._firsts(start, stop - start)
-        ]
+        firsts = range(first_row, first_row + n_rows, self.block_rows)
+        return all(self.work.has(_keys_name(first)) for first in firsts)
 
     def mark_copies(self, copies: NDArray[np.bool_]) -> None:
         """Write which rows are copies of a lower row."""
@@ -98,19 +97,13 @@ class BandFiles:
         copies: NDArray[np.bool_] = self.work.values(_IS_COPY, np.bool_)[rows]
         return copies
 
-    def buckets(
-        self, firsts: Sequence[int], band: int | None, part: int
-    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Read the keys of a band in a partition; return the hashes and rows of buckets with several rows, in order.
-
-        `firsts` has the first row of each block, and the band is None for that of all codes.
-        """
+    def buckets(self, band: int, part: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Read the keys of a band in a partition; return the hashes and rows of buckets with several rows, in order."""
         shift = 64 - self.part_bits
         first, last = (np.array(key, np.uint64) for key in (part << shift, ((part + 1) << shift) - 1))
         runs = [np.empty(0, np.uint64)]
-        for row in firsts:
-            name, bands = list(self._divisions(row).items())[band is None]
-            run = self.work.values(name, np.uint64).reshape(bands.n_bands, -1)[band or 0]
+        for row in self.firsts:
+            run = self.work.values(_keys_name(row), np.uint64).reshape(self.bands.n_bands + 1, -1)[band]
             runs.append(np.array(run[np.searchsorted(run, first) : np.searchsorted(run, last, side="right")]))
         keys = np.concatenate(runs)
         keys.sort()
@@ -130,18 +123,11 @@ class BandFiles:
             counts.append(count_pair_matches(mapped, left[some], right[some], self.n_components, wide))
         return np.concatenate(counts)
 
-    def _firsts(self, first_row: int, n_rows: int) -> range:
-        """Return the first rows of the blocks of a shard."""
-        return range(first_row, first_row + n_rows, self.block_rows)
-
-    def _divisions(self, first_row: int) -> dict[str, Bands]:
-        """Return the names of the two files of keys of a block, with their bands."""
-        return {f"{first_row}-bands": self.bands, f"{first_row}-all": Bands(1, self.n_components)}
-
     def _keys(
-        self, first_row: int, codes: NDArray[np.uint8], filled: NDArray[np.bool_], bits: int, bands: Bands
+        self, first_row: int, codes: NDArray[np.uint8], filled: NDArray[np.bool_], bits: int
     ) -> NDArray[np.uint64]:
-        keys = band_keys(codes, bits, *bands, first_row, (self.n_rows - 1).bit_length())
+        divisions, row_bits = (self.bands, (1, self.n_components)), (self.n_rows - 1).bit_length()
+        keys = np.concatenate([band_keys(codes, bits, *bands, first_row, row_bits) for bands in divisions])
         if not filled.all():
             keys = keys.compress(filled, axis=1)
         if self.part_bits:  # partitions are searched for, one is not
@@ -153,6 +139,10 @@ class BandFiles:
         return np.uint64((1 << (self.n_rows - 1).bit_length()) - 1)
 
 
+def _keys_name(first_row: int) -> str:
+    return f"keys-{first_row}"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteKeys:
     """Task that writes the codes and keys of a shard, unless they are written."""
@@ -161,46 +151,23 @@ class WriteKeys:
     files: BandFiles
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> None:  # noqa: ARG002 - a shard is short
-        """See `dkfeat.engine.runners.local.SplitTask`."""
-        self.files.work.check_seen()
-        first = first_row(self.data, split)
-        if not self.files.has(first, split.stop):
+        """See `dkfeat.engine.runners.local.Runner.run`."""
+        if not self.files.has(first_row(self.data, split), split.stop):
             first, codes = numbered_codes(self.data, split)
             self.files.add(first, codes.codes, codes.empty)
 
 
 @dataclass(frozen=True, slots=True)
-class FindTask:
-    """Task that finds pairs in a partition, and writes them into a file, unless it is written."""
+class FindCopies(PairTask):
+    """Task that finds the rows of a partition whose codes are all equal; each is paired with the lowest of them."""
 
     files: BandFiles
-    firsts: Sequence[int]
-    """First row of each block that has keys."""
-    pairs: PairFiles
-    """Files of the tasks, in the order of the splits' numbers."""
-    similarities: NDArray[np.float64]
-    """Estimate for each number of equal codes."""
+    similarity: float
+    """Estimate for equal codes."""
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Counts:
-        """See `dkfeat.engine.runners.local.SplitTask`."""
-        self.files.work.check_seen()
-        name = self.pairs.names[split.number]
-        if self.files.work.has(name):
-            return self.pairs.counts(name)
-        return self.pairs.write(name, self.find(split.number, stopped))
-
-    @abstractmethod
-    def find(self, number: int, stopped: Callable[[], bool]) -> FoundPairs:
-        """Find the pairs of the split with this number."""
-
-
-@dataclass(frozen=True, slots=True)
-class FindCopies(FindTask):
-    """Task that finds rows whose codes are all equal; each is paired with the lowest of them."""
-
-    def find(self, number: int, stopped: Callable[[], bool]) -> FoundPairs:
-        """Find the copies in a partition."""
-        hashes, rows = self.files.buckets(self.firsts, None, number)
+    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
+        """See `PairTask.find`."""
+        hashes, rows = self.files.buckets(self.files.bands.n_bands, part.number)
         keys = [np.empty(0, np.uint64)]
         while len(rows):  # a second time only where rows with other codes have the same hash
             if stopped():
@@ -211,25 +178,28 @@ class FindCopies(FindTask):
             keys.append(pair_keys(left[equal], right[equal]))
             hashes, rows = hashes[~begins][~equal], right[~equal]
         found = np.concatenate(keys)
-        return FoundPairs(found, np.full(len(found), self.similarities[-1]), len(found), len(found))
+        return FoundPairs(found, np.full(len(found), self.similarity), len(found), len(found))
 
 
 @dataclass(frozen=True, slots=True)
-class FindPairs(FindTask):
-    """Task that compares the rows of each bucket of a band, copies left out.
+class FindPairs(PairTask):
+    """Task that compares the rows of each bucket of a band in a partition, copies left out.
 
     If there are too many pairs, only those that are closest in their bucket are compared.
     """
 
+    files: BandFiles
+    similarities: NDArray[np.float64]
+    """Estimate for each number of equal codes."""
     least_count: int
     """Number of equal codes of the pairs that are found, at least."""
 
-    def find(self, number: int, stopped: Callable[[], bool]) -> FoundPairs:
-        """Find the pairs in a partition of a band."""
-        hashes, rows = self._buckets(number)
+    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
+        """See `PairTask.find`."""
+        hashes, rows = self._buckets(part.number)
         keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
         n_compared = 0
-        for left, right in _neighbors(hashes, MOST_COMPARISONS * (self.files.n_rows >> self.files.part_bits)):
+        for left, right in _neighbors(hashes, MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts)):
             if stopped():
                 raise Stopped
             found = self.files.count_matches(rows[left], rows[right])
@@ -240,19 +210,19 @@ class FindPairs(FindTask):
         return FoundPairs(np.concatenate(keys), np.concatenate(similarities), _count_pairs(hashes), n_compared)
 
     def expect(self) -> tuple[float, float]:
-        """Estimate the number of candidates in all splits from those in two; also return its standard error.
+        """Estimate the number of candidates of all tasks from those of two; also return its standard error.
 
-        The splits have hashes of equal quality of the same rows, so the mean of any is unbiased. The error is that of
+        The tasks have hashes of equal quality of the same rows, so the mean of any is unbiased. The error is that of
         the mean of two, and rough.
         """
-        n_splits = len(self.pairs.names)
-        counts = [_count_pairs(self._buckets(number)[0]) for number in {0, n_splits - 1}]
-        spread = abs(counts[0] - counts[-1]) / 2 * math.sqrt(max(0, n_splits - 2) / n_splits)
-        return n_splits * sum(counts) / len(counts), n_splits * spread
+        n_tasks = len(self.pairs.names)
+        counts = [_count_pairs(self._buckets(number)[0]) for number in {0, n_tasks - 1}]
+        spread = abs(counts[0] - counts[-1]) / 2 * math.sqrt(max(0, n_tasks - 2) / n_tasks)
+        return n_tasks * sum(counts) / len(counts), n_tasks * spread
 
     def _buckets(self, number: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Read the hashes and rows of the buckets in a partition of a band, without copies."""
-        hashes, rows = self.files.buckets(self.firsts, *divmod(number, 1 << self.files.part_bits))
+        """Read the hashes and rows of the buckets of a task, without copies."""
+        hashes, rows = self.files.buckets(*divmod(number, self.files.n_parts))
         distinct = ~self.files.are_copies(rows)
         return hashes[distinct], rows[distinct]
 

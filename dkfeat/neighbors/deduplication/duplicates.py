@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import dask
 import numpy as np
+import pyarrow as pa
 
-from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners.open import open_runner
+from dkfeat.engine.runners.open import LazyRunner, open_runner
+from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
-from dkfeat.neighbors.deduplication.pairs import MOST_ROWS
-from dkfeat.neighbors.deduplication.result import Duplicates, Facts
-from dkfeat.neighbors.deduplication.stages import Found, Search
-from dkfeat.neighbors.deduplication.tables import groups_spec, write_tables
-from dkfeat.neighbors.deduplication.target import Target
-from dkfeat.neighbors.deduplication.work_files import WorkFolder
+from dkfeat.filesystems.urls import local_path, printable
+from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, read_record, record_of
+from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
+from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsInMemory, RowsOfSource, rows_of
-from dkfeat.neighbors.scan import sampled_map
+from dkfeat.neighbors.scan import former_parameters, open_codes
+from dkfeat.neighbors.table import check_table_among
+from dkfeat.store.outputs import check_outside
+from dkfeat.store.shards.columns import ARROW_TYPES
+from dkfeat.store.storage.local import LocalStorage, flush_folder
 from dkfeat.theory.bands import Bands, choose_bands
 from dkfeat.validation import check_choice, check_real
 
 if TYPE_CHECKING:
     from dask.distributed import Client
 
+    from dkfeat.blocks import Split
     from dkfeat.maps._sampled import SampledMap
+    from dkfeat.sources.base import Piece
+
+_WORK = "work"
+_PAIR_COLUMNS = {"row": "int64", "other": "int64", "similarity": "float64"}
+_GROUP_COLUMNS = {"row": "int64", "group": "int64", "keep": "bool", **ORIGIN, "file_row": "int64"}
+_ROW_BYTES = 24  # of a pair, or of a row's numbers
 
 
+@former_parameters()
 def duplicates(
-    shards: ShardDataset | str | PathLike[str],
+    data: ShardDataset | str | PathLike[str],
     threshold: float = 0.8,
     *,
-    target: str | PathLike[str] | None = None,
+    target: str | PathLike[str] | Target | None = None,
     verify: Literal["codes", "exact"] = "codes",
     source: Any = None,
     client: Client | None = None,
@@ -50,11 +67,11 @@ def duplicates(
 
     Parameters
     ----------
-    shards : ShardDataset, str or path
+    data : ShardDataset, str or path
         Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
     threshold : float, default=0.8
         Similarity from which two rows are duplicates, above 0 and at most 1.
-    target : str, path or None, default=None
+    target : str, path, Target or None, default=None
         Folder for the result, which all workers see. An interrupted call continues, and a repeated one opens the
         result. None: the result is in memory.
     verify : {"codes", "exact"}, default="codes"
@@ -68,7 +85,7 @@ def duplicates(
     progress : bool or callable, default=True
         Progress report, as in `dkfeat.featurize`.
     storage_options : mapping or None
-        Options of fsspec for `shards` and a source given by URL.
+        Options of fsspec for `data` and a source given by URL.
 
     Returns
     -------
@@ -130,32 +147,21 @@ def duplicates(
     >>> found.pairs.tolist(), found.kept.tolist()
     ([[0, 2], [1, 3]], [True, True, False, False])
     """
-    data = shards if isinstance(shards, ShardDataset) else open_shards(shards, storage_options=storage_options)
-    fitted = sampled_map(data)
-    if data.n_rows > MOST_ROWS:
+    data, fitted = open_codes(data, storage_options)
+    if data.n_rows > MAX_ROWS:
         raise ConfigError(
-            f"{data.shards.storage.url} has {data.n_rows:,} rows, but at most {MOST_ROWS:,} are compared; "
+            f"{data.shards.storage.url} has {data.n_rows:,} rows, but at most {MAX_ROWS:,} are compared; "
             "divide the data set, for example by dates"
         )
     threshold = check_real(threshold, "threshold", above=0, high=1)
     bands = _bands(fitted, threshold)
     raw = _raw_rows(data, verify, source, storage_options)
-    search = Search(data, fitted, threshold, bands, Progress(progress), raw)
+    search = DuplicateSearch(data, fitted, threshold, bands, Progress(progress), raw)
     if target is None:
         parent = dask.config.get("temporary-directory", None)
         with TemporaryDirectory(prefix="dkfeat-duplicates-", dir=parent) as folder, open_runner(client) as runner:
             return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner))
-    place = Target.of(target, search.settings)
-    if not place.is_complete:
-        groups_spec(search.settings, ShardSource.of(data.shards))  # raises an error before any work
-        with place.working() as work:
-            if work is not None:
-                with open_runner(client) as runner:
-                    found = search.run(work, runner)
-                    n_pairs = write_tables(data, place.folder, search.settings, found, runner, search.report)
-                place.complete(search.facts(found, n_pairs))
-    place.clean()
-    return Duplicates.open(place.folder)
+    return _in_folder(search, as_target(target), LazyRunner(client))
 
 
 def _bands(fitted: SampledMap, threshold: float) -> Bands:
@@ -183,7 +189,7 @@ def _raw_rows(
     return rows_of(data, source, storage_options)
 
 
-def _in_memory(search: Search, found: Found) -> Duplicates:
+def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:
     """Read all pairs and groups, before their files are deleted."""
     n_rows = search.data.n_rows
     parts = [found.pairs.between(first, first + found.piece_rows) for first in range(0, n_rows, found.piece_rows)]
@@ -194,5 +200,165 @@ def _in_memory(search: Search, found: Found) -> Duplicates:
         "similarity": np.concatenate([np.empty(0), *(part.similarities for part in parts)]),
         "group": found.groups.of(0, n_rows),
     }
-    facts = search.facts(found, len(lower))
-    return Duplicates(arrays=arrays, **{name: getattr(facts, name) for name in Facts.__slots__})
+    return Duplicates(arrays=arrays, **search.results(found, len(lower)))
+
+
+def _in_folder(search: DuplicateSearch, target: Target, runners: LazyRunner) -> Duplicates:
+    """Search, unless the folder has the result, and commit the tables; that of groups is the last one, and the lock."""
+    groups = _groups_spec(search.settings, ShardSource.of(search.data.shards))
+    folder = _checked_folder(search, target)
+    if not is_complete(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_table(
+            search.data,
+            replace(target, urlpath=folder / GROUPS),
+            groups,
+            partial(_searched_job, search, folder, runners, schema=groups.schema),
+            runners,
+            search.report,
+            stage="write groups",
+        )
+    shutil.rmtree(folder / _WORK, ignore_errors=True)
+    return Duplicates.open(folder)
+
+
+def _checked_folder(search: DuplicateSearch, target: Target) -> Path:
+    """Return the folder of a target that is new, or of a search with these settings; nothing is written."""
+    folder = local_path(target.path)
+    if folder is None:
+        raise ConfigError(
+            f"target {printable(target.path)} is a URL, but codes are sorted in files of a folder; give a folder that "
+            "all workers see, and copy the tables from it"
+        )
+    check_outside(folder)
+    record = read_record(folder)
+    if record is not None and record["results"] is None:
+        raise ConfigError(f"{folder} holds a search that dkfeat 0.2 began; delete it, or choose another folder")
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - {_WORK, PAIRS, GROUPS, RECORD}:
+        raise ConfigError(f"target {folder} holds other files than duplicates; choose a new folder")
+    for layout in (GROUPS, PAIRS):
+        check_table_among(search.data, LocalStorage(str(folder / layout)), layout, search.settings, "duplicates")
+    if not is_complete(folder):
+        LocalStorage(target.path).check_writable()
+    return folder
+
+
+def _searched_job(
+    search: DuplicateSearch, folder: Path, runners: LazyRunner, *, schema: pa.Schema, **task: Any
+) -> _GroupsJob:
+    """Search, write the table of pairs and the record, and return the job of the table of groups, which is locked.
+
+    The files of the stages are in a folder that is named by the settings; those of other settings are removed.
+    """
+    for other in (folder / _WORK).glob("*"):
+        if other.name != task["spec_fp"]:
+            shutil.rmtree(other)
+    work, runner = WorkFolder.of(folder / _WORK / task["spec_fp"]), runners.get()
+    found = search.run(work, runner)
+    pairs = TableSpec(
+        layout=PAIRS,
+        schema=_schema(_PAIR_COLUMNS),
+        settings=search.settings,
+        piece_rows=found.piece_rows,
+        row_bytes=_ROW_BYTES,
+        reads=(),
+    )
+    n_pairs = write_table(
+        search.data,
+        folder / PAIRS,
+        pairs,
+        partial(_PairsJob, files=found.pairs),
+        LazyRunner.of(runner),
+        search.report,
+        stage="write pairs",
+    ).rows
+    record = record_of(search.settings, Duplicates(**search.results(found, n_pairs)))
+    work.write(RECORD, np.frombuffer(record, np.uint8))
+    work.path(RECORD).replace(folder / RECORD)
+    flush_folder(folder)
+    firsts = _first_rows_in_files(task["source"])
+    return _GroupsJob(schema=schema, groups=found.groups, first_in_files=firsts, **task)
+
+
+def _groups_spec(settings: Mapping[str, Any], source: ShardSource) -> TableSpec:
+    """Return the spec of the table of groups.
+
+    Raises
+    ------
+    ConfigError
+        If a kept column of the source has the name of a column of the table.
+    """
+    taken = [name for name in source.kept if name in _GROUP_COLUMNS]
+    if taken:
+        raise ConfigError(
+            f"{source.urlpath} keeps a column {taken[0]!r}, but the table of groups has a column of that name; "
+            "featurize with another name of that column, or without it"
+        )
+    schema = _schema(_GROUP_COLUMNS)
+    for name, kind in source.kept.items():
+        schema = schema.append(pa.field(name, ARROW_TYPES[kind]))
+    return TableSpec(
+        layout=GROUPS,
+        schema=schema,
+        settings=settings,
+        piece_rows=PIECE_ROWS,
+        row_bytes=3 * _ROW_BYTES,
+        reads=tuple(source.kept),
+    )
+
+
+def _first_rows_in_files(source: ShardSource) -> dict[tuple[int, str], int]:
+    """Count the rows of each file in the splits before a split; the keys are numbers of splits and names of files."""
+    found: dict[tuple[int, str], int] = {}
+    n_rows: dict[str, int] = {}
+    for shard in source.stored.values():
+        for origin in shard.origins:
+            found.setdefault((origin.split, origin.file), n_rows.get(origin.file, 0))
+            n_rows[origin.file] = n_rows.get(origin.file, 0) + origin.n_rows
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PairsJob(TableJob):
+    """Job whose shards hold the pairs whose higher row is in their range of rows."""
+
+    files: PairFiles
+
+    def table(self, split: Split, piece: Piece) -> pa.Table:
+        """See `TableJob.table`."""
+        first = self.first_row(split, piece)
+        found = self.files.between(first, first + piece.stop - piece.start)
+        columns = [pa.array(values) for values in (*found.rows, found.similarities)]
+        return pa.table(columns, schema=_schema(_PAIR_COLUMNS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupsJob(TableJob):
+    """Job whose shards hold the rows of the data set, with their groups and origins."""
+
+    schema: pa.Schema
+    groups: Groups
+    first_in_files: Mapping[tuple[int, str], int]
+
+    def table(self, split: Split, piece: Piece) -> pa.Table:
+        """See `TableJob.table`."""
+        first = self.first_row(split, piece)
+        n_rows = piece.stop - piece.start
+        rows, lowest = np.arange(first, first + n_rows), self.groups.of(first, first + n_rows)
+        origin = origin_columns(self.source, split, piece, ())
+        in_files = [
+            np.arange(part.first, part.first + part.n_rows) + self.first_in_files[part.split, part.file]
+            for part in self.source.origins(split, piece, ())
+        ]
+        columns = {
+            "row": pa.array(rows),
+            "group": pa.array(lowest),
+            "keep": pa.array(lowest == rows),
+            **origin,
+            "file_row": pa.array(np.concatenate([np.empty(0, np.int64), *in_files])),
+        }
+        return pa.table([*columns.values(), *piece.block.kept.values()], schema=self.schema)
+
+
+def _schema(columns: Mapping[str, str]) -> pa.Schema:
+    return pa.schema([pa.field(name, ARROW_TYPES[kind], nullable=False) for name, kind in columns.items()])

@@ -10,8 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkfeat.engine.runners.local import Stopped
-from dkfeat.neighbors.deduplication.pairs import Counts, FoundPairs, PairFiles
-from dkfeat.neighbors.deduplication.work_files import WorkFolder
+from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairFiles, PairTask, Part, WorkFolder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,17 +38,13 @@ class StoredRows:
         """Write which rows will be compared."""
         self.work.write(_WANTED, rows)
 
-    def wanted(self, first: int, n_rows: int) -> NDArray[np.int64]:
-        """Return the rows of a block that are wanted, counted from its first row."""
-        return np.flatnonzero(self.work.values(_WANTED, np.bool_)[first : first + n_rows])
-
     def has(self, first: int, n_rows: int) -> bool:
         """Return True if the wanted rows of a block are stored."""
-        return self.work.has(_name(first)) or not len(self.wanted(first, n_rows))
+        return self.work.has(_name(first)) or not len(self._wanted(first, n_rows))
 
     def add(self, first: int, X: sp.csr_matrix) -> None:
         """Store the wanted rows of a block; `X` has all its rows."""
-        wanted = self.wanted(first, X.shape[0])
+        wanted = self._wanted(first, X.shape[0])
         if len(wanted):
             some = X[wanted]
             head = np.array([len(wanted), some.nnz], np.int64)
@@ -61,6 +56,10 @@ class StoredRows:
         blocks = np.searchsorted(self.firsts, rows, side="right") - 1
         parts = [self._of_block(int(self.firsts[block]), rows[blocks == block]) for block in np.unique(blocks).tolist()]
         return sp.vstack(parts, format="csr")
+
+    def _wanted(self, first: int, n_rows: int) -> NDArray[np.int64]:
+        """Return the rows of a block that are wanted, counted from its first row."""
+        return np.flatnonzero(self.work.values(_WANTED, np.bool_)[first : first + n_rows])
 
     def _of_block(self, first: int, rows: NDArray[np.int64]) -> sp.csr_matrix:
         values = self.work.values(_name(first), np.int64)
@@ -86,32 +85,24 @@ class StoreRows:
     stored: StoredRows
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> None:
-        """See `dkfeat.engine.runners.local.SplitTask`."""
-        self.stored.work.check_seen()
-        pieces = self.source.pieces[split.number]
-        if not all(self.stored.has(first, entry.rows) for first, entry in pieces):
+        """See `dkfeat.engine.runners.local.Runner.run`."""
+        if not all(self.stored.has(first, entry.rows) for first, entry in self.source.pieces[split.number]):
             for first, X in self.source.read(split, stopped):
                 self.stored.add(first, X)
 
 
 @dataclass(frozen=True, slots=True)
-class CompareExactly:
+class CompareExactly(PairTask):
     """Task that keeps the pairs of a range of rows whose exact similarity is at least the threshold."""
 
     candidates: PairFiles
-    pairs: PairFiles
-    """Files of the tasks, in the order of the splits' numbers."""
     rows: StoredRows
     fitted: SampledMap
     threshold: float
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Counts:
-        """See `dkfeat.engine.runners.local.SplitTask`."""
-        self.rows.work.check_seen()
-        name = self.pairs.names[split.number]
-        if self.rows.work.has(name):
-            return self.pairs.counts(name)
-        found = self.candidates.between(split.start, split.stop)
+    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
+        """See `PairTask.find`."""
+        found = self.candidates.between(part.start, part.stop)
         lower, higher = found.rows
         exact = np.empty(len(lower))
         for at in range(0, len(lower), _COMPARED):
@@ -123,7 +114,7 @@ class CompareExactly:
             X = self.rows.take(numbers)
             exact[some] = self.fitted.exact_pairs(X, X, left, right)
         kept = exact >= self.threshold
-        return self.pairs.write(name, FoundPairs(found.keys[kept], exact[kept], len(exact), len(exact)))
+        return FoundPairs(found.keys[kept], exact[kept], len(exact), len(exact))
 
 
 def ranges(n_pairs: NDArray[np.int64], block_rows: int, most: int) -> Sequence[tuple[int, int]]:

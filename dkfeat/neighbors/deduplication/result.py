@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -16,6 +16,7 @@ from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.messages import counted
+from dkfeat.store.storage.base import SUCCESS
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 PAIRS, GROUPS = "pairs", "groups"
 """Names of the tables and of their folders."""
 RECORD = "duplicates.json"
-"""Name of the file with the settings and, at the end, the results of a search, beside its tables."""
+"""Name of the file with the settings and results of a search, beside its tables."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Settings of a search, and numbers of what it found."""
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Duplicates:
+    """Copies and near copies among the rows of a data set; made by `duplicates`, or opened from its folder.
+
+    Arrays are read from the folder when they are used.
+    """
 
     shards: str
     """Path or URL of the data set."""
@@ -61,33 +65,9 @@ class Facts:
     """Number of pairs of rows with different codes that share a band, counted for each band."""
     n_compared: int
     """Number of these that were compared; it is lower if very many rows share a band."""
-
-    @property
-    def chain_note(self) -> str:
-        """Note if most rows, copies not counted, are one group, which below the threshold 1 are joined by chains."""
-        if self.largest_group < 3 or 2 * (self.largest_group - self.n_copies) <= self.n_rows:
-            return ""
-        return (
-            f"{self.largest_group:,} of the {self.n_rows:,} rows are one group: chains of pairs connect rows that are "
-            "less similar than the threshold; a higher threshold gives smaller groups"
-        )
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return settings and numbers as plain values."""
-        values = {name: getattr(self, name) for name in Facts.__slots__}
-        return {**values, "bands": list(self.bands)}
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Duplicates(Facts):
-    """Copies and near copies among the rows of a data set; made by `duplicates`, or opened from its folder.
-
-    Arrays are read from the folder when they are used.
-    """
-
     folder: str | None = None
     """Folder with the tables; None if the result is in memory."""
-    arrays: Mapping[str, Any]
+    arrays: Mapping[str, Any] = field(default_factory=dict)
     """Arrays of a result in memory."""
 
     @classmethod
@@ -101,12 +81,13 @@ class Duplicates(Facts):
         """
         path = local_path(fspath(folder))
         record = None if path is None else read_record(path)
-        if record is None or record["results"] is None:
-            state = "is no folder of duplicates" if record is None else "holds a search that was interrupted"
+        if path is None or record is None or not is_complete(path):
+            is_begun = path is not None and (record is not None or (path / GROUPS).is_dir())
+            state = "holds a search that was interrupted" if is_begun else "is no folder of duplicates"
             raise ConfigError(
                 f"{fspath(folder)} {state}; make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
             )
-        return cls(folder=str(path), arrays={}, **facts_of(record))
+        return cls(folder=str(path), **{**record["results"], "bands": Bands(*record["results"]["bands"])})
 
     @cached_property
     def pairs(self) -> NDArray[np.int64]:
@@ -146,9 +127,35 @@ class Duplicates(Facts):
         parts = [data.shards.read(entry, data.verifies, only=(name,)).kept[name] for entry in data.manifest.shards]
         return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
 
+    @property
+    def chain_note(self) -> str:
+        """Note if most rows, copies not counted, are one group, which below the threshold 1 are joined by chains."""
+        if self.largest_group < 3 or 2 * (self.largest_group - self.n_copies) <= self.n_rows:
+            return ""
+        return (
+            f"{self.largest_group:,} of the {self.n_rows:,} rows are one group: chains of pairs connect rows that are "
+            "less similar than the threshold; a higher threshold gives smaller groups"
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return settings and numbers as plain values."""
+        return {**{name: getattr(self, name) for name in _RESULTS}, "bands": list(self.bands)}
+
+
+_RESULTS = tuple(item.name for item in fields(Duplicates) if item.name not in ("folder", "arrays"))
+
+
+def is_complete(folder: Path) -> bool:
+    """Return True if a search has ended in a folder: its record and its table of groups, the last step, are there."""
+    record = read_record(folder)
+    return record is not None and record["results"] is not None and (folder / GROUPS / SUCCESS).is_file()
+
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Read the record of a folder, with the keys settings and results; None if there is none."""
+    """Read the record of a folder, with the keys settings and results; None if there is none.
+
+    Version 0.2 wrote a record without results when a search began.
+    """
     try:
         text = (folder / RECORD).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -157,19 +164,14 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         record = json.loads(text)
         results = record["results"]
         is_known = record["format"] == 1 and isinstance(record["settings"], dict)
-        if is_known and (results is None or {*results} == {*Facts.__slots__}):
+        if is_known and (results is None or {*results} == {*_RESULTS}):
             return dict(record)
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise ShardError(f"{folder / RECORD}: not as this version of dkfeat writes it; choose another folder")
 
 
-def record_of(settings: Mapping[str, Any], facts: Facts | None) -> bytes:
+def record_of(settings: Mapping[str, Any], found: Duplicates) -> bytes:
     """Return the text of a record."""
-    results = None if facts is None else facts.to_mapping()
-    return json.dumps({"format": 1, "settings": settings, "results": results}, indent=1).encode() + b"\n"
-
-
-def facts_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `Facts` from a record with results."""
-    return {**record["results"], "bands": Bands(*record["results"]["bands"])}
+    record = {"format": 1, "settings": settings, "results": found.to_mapping()}
+    return json.dumps(record, indent=1).encode() + b"\n"

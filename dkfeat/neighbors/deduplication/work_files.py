@@ -1,16 +1,19 @@
-"""Folder with the files that the stages of a search leave to each other; each exists whole or not at all."""
+"""Files that the stages of a search leave to each other: arrays, similar pairs of rows, and the groups of rows."""
 
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from dkfeat.compiled.sampling.bands import find_lowest, join_pairs
 from dkfeat.errors import ConfigError
 from dkfeat.store.storage.base import DATA
 from dkfeat.store.storage.local import LocalStorage
@@ -18,10 +21,23 @@ from dkfeat.store.storage.local import LocalStorage
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+MAX_ROWS = 1 << 32
+"""Maximum number of rows: two row numbers fit in 64 bits."""
+PIECE_ROWS = 1 << 20
+"""Maximum number of rows from which a file of a table is made."""
+MAX_PIECE_PAIRS = 1 << 22
+"""Number of pairs that such a file should not exceed."""
+BLOCK_ROWS = 1 << 10
+"""Number of rows whose pairs are counted together, and fewest rows of a piece."""
+_ROW_BITS, _LOWER = np.uint64(32), np.uint64(MAX_ROWS - 1)
+_HEAD = 16  # bytes of the two counts at the start of a file of pairs
+_CHUNK = 1 << 18  # pairs that are in memory at a time, of a file that is read as a whole
+_GROUPS = "groups"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """Files by their names, in a folder that the driver and all workers see.
+    """Files by their names, in a folder that the driver and all workers see; each exists whole or not at all.
 
     A task whose file exists is done. As its bytes depend on the settings of the search alone, a task may run again.
     """
@@ -34,26 +50,25 @@ class WorkFolder:
 
         Files survive a crash of the machine only if they are durable.
         """
+        Path(folder).mkdir(parents=True, exist_ok=True)
         storage = LocalStorage(str(folder), durable=durable)
         storage.prepare()
         storage.sweep()
         return cls(storage)
-
-    def check_seen(self) -> None:
-        """Raise `ConfigError` in a worker that does not see the folder of the driver."""
-        if not self.path("").is_dir():
-            raise ConfigError(
-                f"a worker does not see the folder {self.storage.url}; choose a target, or without one set "
-                "temporary-directory in Dask's configuration to a folder, that all workers share"
-            )
 
     def path(self, name: str) -> Path:
         """Return the path of a file."""
         return Path(self.storage.url, DATA, name)
 
     def has(self, name: str) -> bool:
-        """Return True if a file exists."""
-        return self.path(name).exists()
+        """Return True if a file exists; raise `ConfigError` in a worker that does not see the folder of the driver."""
+        path = self.path(name)
+        if not path.exists() and not path.parent.is_dir():
+            raise ConfigError(
+                f"a worker does not see the folder {self.storage.url}; choose a target, or without one set "
+                "temporary-directory in Dask's configuration to a folder, that all workers share"
+            )
+        return path.exists()
 
     def write(self, name: str, values: NDArray[Any]) -> None:
         """Create a file with the bytes of an array, unless it exists."""
@@ -66,3 +81,173 @@ class WorkFolder:
             if os.fstat(file.fileno()).st_size <= offset:
                 return np.empty(0, dtype)
             return np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_READ), dtype, offset=offset)
+
+
+class Part(NamedTuple):
+    """What a task of a stage works on: a partition, or a range of rows, with its share of the stage's progress."""
+
+    number: int
+    n_rows: int
+    n_bytes: int
+    start: int = 0
+    stop: int = 0
+
+
+class FoundPairs(NamedTuple):
+    """Pairs of rows with their similarities, and how many pairs were looked at."""
+
+    keys: NDArray[np.uint64]
+    """Shape (n_pairs,): the higher row of each pair in the upper 32 bits, the lower one in the others."""
+    similarities: NDArray[np.float64]
+    """Shape (n_pairs,)."""
+    n_candidates: int = 0
+    """Number of pairs that were candidates."""
+    n_compared: int = 0
+    """Number of these that were compared."""
+
+    @property
+    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The lower and the higher row of each pair."""
+        return (self.keys & _LOWER).astype(np.int64), (self.keys >> _ROW_BITS).astype(np.int64)
+
+
+def pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the keys of pairs of rows, see `FoundPairs`."""
+    keys: NDArray[np.uint64] = np.maximum(left, right).astype(np.uint64) << _ROW_BITS
+    keys |= np.minimum(left, right).astype(np.uint64)
+    return keys
+
+
+class Counts(NamedTuple):
+    """Numbers of pairs in a file, and those of `FoundPairs`."""
+
+    n_pairs: int = 0
+    n_candidates: int = 0
+    n_compared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PairFiles:
+    """Files of pairs, sorted by their keys; a pair may be in several files, with the same similarity."""
+
+    work: WorkFolder
+    names: tuple[str, ...]
+
+    def write(self, name: str, found: FoundPairs) -> Counts:
+        """Create a file of pairs, which are in any order and different."""
+        order = np.argsort(found.keys)
+        head = np.array([found.n_candidates, found.n_compared], np.int64).view(np.uint64)
+        similarities = found.similarities[order].view(np.uint64)
+        self.work.write(name, np.concatenate([head, found.keys[order], similarities]))
+        return Counts(len(found.keys), found.n_candidates, found.n_compared)
+
+    def counts(self, name: str) -> Counts:
+        """Return the counts of a file."""
+        values = self.work.values(name, np.int64)
+        return Counts((len(values) - 2) // 2, int(values[0]), int(values[1]))
+
+    def chunks(self) -> Iterator[FoundPairs]:
+        """Iterate over the pairs of all files, a few at a time; a pair comes once for each file that has it."""
+        for name in self.names:
+            keys, similarities = self._columns(name)
+            for at in range(0, len(keys), _CHUNK):
+                some = slice(at, at + _CHUNK)
+                yield FoundPairs(np.array(keys[some]), np.array(similarities[some]))
+
+    def between(self, first: int, stop: int) -> FoundPairs:
+        """Return the pairs whose higher row is in a range, sorted by it and then by the lower row, each pair once."""
+        low, high = np.array([first, max(first, stop - 1)], np.uint64) << _ROW_BITS
+        parts = [FoundPairs(np.empty(0, np.uint64), np.empty(0))]
+        for name in self.names if first < stop else ():
+            keys, similarities = self._columns(name)
+            some = slice(np.searchsorted(keys, low), np.searchsorted(keys, high | _LOWER, side="right"))
+            parts.append(FoundPairs(np.array(keys[some]), np.array(similarities[some])))
+        keys, order = np.unique(np.concatenate([part.keys for part in parts]), return_index=True)
+        return FoundPairs(keys, np.concatenate([part.similarities for part in parts])[order])
+
+    def _columns(self, name: str) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
+        values = self.work.values(name, np.uint64, _HEAD)
+        n = len(values) // 2
+        return values[:n], values[n:].view(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class PairTask:
+    """Task that finds pairs, and writes them into a file, unless it is written."""
+
+    pairs: PairFiles
+    """Files of the tasks, in the order of the numbers of their parts."""
+
+    def __call__(self, part: Part, stopped: Callable[[], bool]) -> Counts:
+        """See `dkfeat.engine.runners.local.Runner.run`."""
+        name = self.pairs.names[part.number]
+        if self.pairs.work.has(name):
+            return self.pairs.counts(name)
+        return self.pairs.write(name, self.find(part, stopped))
+
+    @abstractmethod
+    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
+        """Find the pairs of a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Lowest row of the group of each row, in a file; rows that are connected by pairs are a group.
+
+    4 bytes for each row are in memory.
+    """
+
+    work: WorkFolder
+    n_rows: int
+
+    def find(self, pairs: PairFiles) -> int:
+        """Find the groups and write them; return the number of rows whose pairs make a file of moderate size."""
+        parents = np.arange(self.n_rows, dtype=self._dtype)
+        n_pairs = np.zeros(self.n_rows // BLOCK_ROWS + 1, np.int64)
+        for some in pairs.chunks():
+            lower, higher = some.rows
+            join_pairs(parents, lower, higher)
+            count_in_blocks(n_pairs, higher)
+        find_lowest(parents)
+        self.work.write(_GROUPS, parents)
+        return _piece_rows(n_pairs)
+
+    def of(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Return the lowest row of the group of each row in a range."""
+        return self.work.values(_GROUPS, self._dtype)[first:stop].astype(np.int64)
+
+    def count(self) -> tuple[int, int, int]:
+        """Return the number of groups of several rows, the number of all groups, and the size of the largest one."""
+        sizes = np.zeros(self.n_rows, self._dtype)
+        for first in range(0, self.n_rows, PIECE_ROWS):
+            lowest, counts = np.unique(self.of(first, first + PIECE_ROWS), return_counts=True)
+            sizes[lowest] += counts.astype(sizes.dtype)
+        return int(np.count_nonzero(sizes > 1)), int(np.count_nonzero(sizes)), int(sizes.max(initial=0))
+
+    @property
+    def _dtype(self) -> type[np.signedinteger]:
+        return np.int32 if self.n_rows < 1 << 31 else np.int64
+
+
+def count_in_blocks(n_pairs: NDArray[np.int64], higher: NDArray[np.int64]) -> None:
+    """Add the number of pairs whose higher row is in a block to the counts of the blocks."""
+    n_pairs += np.bincount(higher // BLOCK_ROWS, minlength=len(n_pairs))
+
+
+def _piece_rows(n_pairs: NDArray[np.int64]) -> int:
+    """Return the number of rows, a power of two, that have at most `MAX_PIECE_PAIRS` pairs wherever they begin.
+
+    Examples
+    --------
+    >>> _piece_rows(np.array([0, MAX_PIECE_PAIRS // 2, MAX_PIECE_PAIRS, 0]))
+    1024
+    >>> _piece_rows(np.zeros(9))
+    1048576
+    """
+    rows, before = PIECE_ROWS, np.concatenate([[0], np.cumsum(n_pairs)])
+    while rows > BLOCK_ROWS:
+        n_blocks = min(rows // BLOCK_ROWS + 1, len(n_pairs))  # a piece may begin within a block
+        if (before[n_blocks:] - before[:-n_blocks]).max() <= MAX_PIECE_PAIRS:
+            break
+        rows //= 2
+    return rows
