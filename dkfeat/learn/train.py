@@ -1,27 +1,43 @@
-"""Training of linear models: the public function `train`, and a baseline that is trained alike on raw rows."""
+"""Training of linear models: the public function `train`, and its steps by stochastic gradient descent."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from scipy.sparse import csr_matrix
-from sklearn.preprocessing import normalize
-
 from dkfeat.config.execution import ExecutionConfig
-from dkfeat.config.train import SGD, SOLVERS, Liblinear, foreign_options
+from dkfeat.config.train import (
+    CLASS_LOSSES,
+    REAL_LOSSES,
+    SGD,
+    SOLVERS,
+    Liblinear,
+    foreign_options,
+    several,
+)
 from dkfeat.deprecation import moved_parameters
-from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.open import Target, as_target
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
+from dkfeat.learn.checks import (
+    check_class_weight,
+    check_fits,
+    check_same_features,
+    class_weights,
+    classes_of,
+    task_of,
+)
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.score import Score, predictions_of
-from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights, run_epoch
-from dkfeat.learn.sgd.train import open_training, train_sgd
+from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints
+from dkfeat.learn.sgd.descent import DescentConfig, Variant
+from dkfeat.learn.sgd.epochs import Candidate, EpochLines, Training
+from dkfeat.learn.sgd.parallel import open_averaging, open_workers
+from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.random_streams import check_seed
 from dkfeat.validation import check_choice
 
@@ -30,7 +46,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.sources.base import Source
+    from dkfeat.engine.runners.open import LazyRunner
+
+
+ROWS_PER_CLASS = 150_000
+"""Number of rows for each class, over all epochs, from which the default number of epochs is computed."""
+FEWEST_EPOCHS, MOST_EPOCHS = 5, 40
+DEFAULT_FRACTION = 0.1
+"""Default share of the rows to hold out, if training chooses among variants or epochs."""
+MOST_COLUMNS = 2**31 - 1
+"""Maximum number of columns in the compiled loops."""
+ALGORITHM_VERSION = 1
+"""Number that must increase when a change gives other weights for the same rows, options and seed."""
+UNIT_TOLERANCE = 0.01
+"""Rows are not scaled if their root mean square length differs from 1 by less than this."""
 
 
 def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
@@ -163,7 +192,7 @@ def train(
             raise ConfigError(foreign_options(foreign))
         return train_liblinear(data, solver, **options)
     state = None if checkpoint is None else as_target(checkpoint)
-    return train_sgd(open_training(data, solver, validation=held_out, checkpoint=state, client=client, **options))
+    return _train_sgd(_open_training(data, solver, validation=held_out, checkpoint=state, client=client, **options))
 
 
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
@@ -176,57 +205,231 @@ def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
     return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
 
 
-RAW_ALPHA = 1e-6
-"""Strength of the l2 penalty of the baseline."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingJob:
+    """One training: opened shards and all options, checked and resolved."""
+
+    data: ShardDataset
+    solver: SGD
+    """Options of the descent; losses and the number of epochs are resolved."""
+    task: str
+    """Task of the resulting `LinearModel`."""
+    classes: NDArray[Any]
+    """Classes, ascending; none for regression."""
+    class_weight: str | Mapping[str, float] | None
+    seed: int
+    validation: ShardDataset | None
+    """Shards that choose among variants and epochs."""
+    test: ShardDataset | None
+    """Shards that are scored and do not influence the training."""
+    checkpoint: Target | None
+    client: Any
+    progress: bool | Callable[[Mapping[str, Any]], None]
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Models to train in the same descent."""
+        return tuple(
+            Variant(loss, alpha) for loss in several(self.solver.loss or ()) for alpha in several(self.solver.alpha)
+        )
+
+    @property
+    def held_out(self) -> float:
+        """Share of the rows to hold out."""
+        if self.solver.validation_fraction is not None:
+            return self.solver.validation_fraction
+        chooses = len(self.variants) > 1 or self.solver.patience is not None
+        return DEFAULT_FRACTION if chooses and self.validation is None else 0.0
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Options as plain JSON values, for the model and its checkpoints."""
+        return {
+            "average": self.solver.average,
+            "class_weight": self.class_weight,
+            "epochs": self.solver.epochs,
+            "patience": self.solver.patience,
+            "random_state": self.seed,
+            "shuffle_rows": self.solver.shuffle_rows,
+            "validation_fraction": self.held_out or None,
+        }
+
+    @property
+    def pins(self) -> dict[str, Any]:
+        """Plain JSON values that determine the weights after a number of rows."""
+        others = {"validation": self.validation, "test": self.test}
+        manifests = {name: data.manifest.sha256 for name, data in others.items() if data is not None}
+        facts = self.record | {"variants": [[variant.loss, variant.alpha] for variant in self.variants]}
+        del facts["epochs"]
+        facts[ALGORITHM] = ALGORITHM_VERSION
+        return {"manifest": self.data.manifest.sha256, "batch_rows": batch_rows(self.data), **facts, **manifests}
 
 
-def raw_accuracy(train: Source, test: Source, classes: NDArray[Any], epochs: int, seed: int = 0) -> float:
-    """Compute the test accuracy of a linear model on the raw features, as a baseline.
+def _train_sgd(job: TrainingJob) -> LinearModel:
+    """Train a model, and with ``SGD(refit=True)`` once more on all rows if some were held out."""
+    with open_workers(job.client, job.solver.parts) as workers:
+        model = _train_once(job, workers)
+        return _refitted(job, model, workers) if job.solver.refit and job.held_out else model
 
-    The model has hinge loss and no intercept. Rows are scaled to unit l2 length, read block by block and trained as
-    `dkfeat.train` does.
 
-    Parameters
-    ----------
-    train, test : Source
-        Sources with resolved options.
-    classes : ndarray of shape (n_classes,)
-        All labels, ascending.
-    epochs : int
-        Passes over the training rows.
-    seed : int, default=0
-        Seed of the order of rows in each block.
+def _refitted(job: TrainingJob, model: LinearModel, workers: LazyRunner | None) -> LinearModel:
+    chosen = {name: model.training[name] for name in ("loss", "alpha")}
+    # a folder for each choice: the first training may continue with more epochs and then choose another variant
+    state = None
+    if job.checkpoint is not None:
+        folder = Path(job.checkpoint.path) / "refit-{loss}-{alpha!r}".format_map(chosen)
+        state = replace(job.checkpoint, urlpath=folder)
+    epochs = job.solver.epochs if job.solver.patience is None else model.training["epoch"]
+    solver = replace(job.solver, **chosen, epochs=epochs, patience=None, validation_fraction=None)
+    refitted = _train_once(replace(job, solver=solver, validation=None, checkpoint=state), workers)
+    kept = ("grid", "patience", "validation_fraction", "epochs")
+    choice = {name: model.training[name] for name in kept if model.training.get(name) is not None}
+    return replace(refitted, training={**refitted.training, **choice, "refit": True})
 
-    Returns
-    -------
-    accuracy : float
-        In [0, 1].
-    """
 
-    def batches(epoch: int) -> Iterator[tuple[csr_matrix, NDArray[Any], None]]:
-        random = np.random.default_rng([seed, epoch])
-        for X, y in _unit_blocks(train):
-            order = random.permutation(len(y))
-            yield X[order], y[order], None
-
-    config = DescentConfig(
-        task="binary" if len(classes) == 2 else "multiclass",
-        classes=classes,
-        variants=(Variant("hinge", RAW_ALPHA),),
-        fit_intercept=False,
+def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
+    solver, width, epochs = job.solver, job.data.map.n_features_out, job.solver.epochs or 0
+    rows = TrainingRows(
+        job.data, fraction=job.held_out, seed=job.seed, shuffle_rows=solver.shuffle_rows, loaders=solver.loaders
     )
-    weights = Weights.zeros(config, int(train.n_features or 0))
-    for epoch in range(epochs):
-        weights = run_epoch(weights, prefetch(batches(epoch)), config)
-    coef, _ = weights.model(config, 0)
-    score = Score(config.task)
-    for X, y in _unit_blocks(test):
-        score.add(predictions_of(config.task, classes, X @ coef.T), y)
-    return score.value or 0.0
+    config = _descent_config(job, rows)
+    _check_memory(config, width)
+    scored = {
+        name: None if data is None else labelled_batches(data, job.task, job.classes)
+        for name, data in (("validation", job.validation), ("test", job.test))
+    }
+    if job.held_out:
+        scored["validation"] = rows.held_out
+    lines = EpochLines(epochs) if job.progress is True else None
+    on_epoch = job.progress if callable(job.progress) else lines
+    with open_averaging(rows, config, parts=solver.parts, workers=workers) as averaging, lines or nullcontext():
+        n_parts = None if averaging is None else averaging.n_parts
+        state = job.checkpoint
+        checkpoints = None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts})
+        training = Training(
+            rows=rows,
+            config=config,
+            n_features=width,
+            epochs=epochs,
+            patience=solver.patience,
+            checkpoints=checkpoints,
+            on_epoch=on_epoch,
+            averaging=averaging,
+            **scored,
+        )
+        chosen = training.run(resume=state is None or state.resume)
+    return _model(job, training, chosen, n_parts)
 
 
-def _unit_blocks(source: Source) -> Iterator[tuple[csr_matrix, NDArray[Any]]]:
-    for split in source.splits():
-        for piece in source.read(split, checksum=False):
-            if piece.block.n_rows:
-                yield normalize(piece.block.X.astype(np.float64)), piece.block.y
+def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
+    """Make the settings of the descent, with one pass over labels and weights if they are needed."""
+    feature_map = job.data.map
+    if feature_map.layout == "codes":
+        code_bits, length = feature_map.code_bits, math.sqrt(feature_map.n_components)
+    else:
+        code_bits, length = 0, rows.row_length()
+    facts: dict[str, Any] = {}
+    if job.task == "regression" or job.held_out or job.class_weight or rows.is_weighted:
+        found = rows.statistics(job.classes)
+        weights = class_weights(job.class_weight, job.classes, found.class_counts)
+        facts = {
+            "class_weights": weights,
+            "typical_weight": found.typical_weight(weights),
+            "weight_scale": 1 / found.mean_weight,
+        }
+        if job.task == "regression":
+            facts |= {"target_mean": found.label_mean, "target_scale": found.label_deviation or 1.0}
+    return DescentConfig(
+        task=job.task,
+        classes=job.classes,
+        variants=job.variants,
+        average=job.solver.average,
+        code_bits=code_bits,
+        scale=1.0 if abs(length - 1) < UNIT_TOLERANCE else 1 / length,
+        **facts,
+    )
+
+
+def _check_memory(config: DescentConfig, width: int) -> None:
+    if width > MOST_COLUMNS:
+        raise ConfigError(
+            f"the features have {width:,} columns, more than {MOST_COLUMNS:,}; lower n_components or the bits of a code"
+        )
+    # float32: the tables of weights, and the returned model beside a second one while epochs are scored
+    tables = config.n_lanes * (3 if config.average else 1)
+    projected = 4 * width * (tables + 2 * config.n_outputs)
+    what = f"training of {config.n_lanes:,} models with {width:,} columns"
+    check_fits(projected, what, "lower n_components or the bits of a code, or train fewer alphas at once")
+
+
+def _model(job: TrainingJob, training: Training, chosen: Candidate, n_parts: int | None) -> LinearModel:
+    variant = job.variants[chosen.variant]
+    record = job.record | {"loss": variant.loss, "alpha": variant.alpha, "epoch": chosen.epoch}
+    if n_parts is not None:
+        record["parts"] = n_parts
+    if len(job.variants) > 1:
+        record["grid"] = training.grid
+    return LinearModel.of_shards(
+        job.data,
+        classes=job.classes,
+        coef=chosen.coef,
+        intercept=chosen.intercept,
+        task=job.task,
+        training=record,
+        history=tuple(training.history),
+    )
+
+
+def _open_training(
+    data: ShardDataset,
+    solver: SGD,
+    *,
+    validation: ShardDataset | None,
+    test: ShardDataset | None,
+    **options: Any,
+) -> TrainingJob:
+    """Check options against the shards, and resolve those that depend on them; arguments are those of `dkfeat.train`.
+
+    Raises
+    ------
+    ConfigError
+        For options that are out of range, contradict each other, or do not suit the labels.
+    InputError
+        If the shards hold no rows, no labels, or rows of one class only.
+    SpecConflictError
+        If validation or test shards were made by another map or read with other input options.
+    """
+    if solver.validation_fraction is not None and validation is not None:
+        raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
+    weights = check_class_weight(solver.class_weight)
+    task = task_of(data, solver.task, several(solver.loss))
+    fit = REAL_LOSSES if task == "regression" else CLASS_LOSSES
+    losses = fit[:1] if solver.loss is None else several(solver.loss)
+    strange = [loss for loss in losses if loss not in fit]
+    if strange:
+        kind = "a regression" if task == "regression" else "classes"
+        raise ConfigError(f"loss={strange[0]!r} is not a loss for {kind}; choose from {', '.join(fit)}")
+    if weights is not None and task in ("regression", "multilabel"):
+        rows = "rows of a regression" if task == "regression" else "rows with lists of labels"
+        raise ConfigError(f"class_weight={weights!r}, but {rows} have no single class; leave it out")
+    classes = classes_of(data, task)
+    for name, other in (("validation", validation), ("test", test)):
+        if other is not None:
+            shards = f"the {name} shards"
+            check_same_features(data.spec, other.spec, shards=shards, owner="the training shards'", like="TRAIN")
+    epochs = default_epochs(data.n_rows, max(1, len(classes))) if solver.epochs is None else solver.epochs
+    return TrainingJob(
+        data=data,
+        solver=replace(solver, loss=losses, epochs=epochs),
+        task=task,
+        classes=classes,
+        class_weight=weights,
+        validation=validation,
+        test=test,
+        **options,
+    )
+
+
+def default_epochs(n_rows: int, n_classes: int) -> int:
+    """Return the number of epochs that process 150,000 rows for each class, but at least 5 and at most 40."""
+    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(n_classes * ROWS_PER_CLASS / n_rows)))

@@ -14,15 +14,16 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file, load_digits
+from sklearn.preprocessing import normalize
 
 import dkfeat.learn.compare.compare as module
-from dkfeat import GCWSFeatures, ParquetSource, featurize
+from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
 from dkfeat.cli import cli
 from dkfeat.cli.options.shared import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.compare.compare import DEFAULT_MAPS, compare
-from dkfeat.learn.compare.models import KERNELS, MAPS, FitSettings, held_out_parts
+from dkfeat.learn.compare.models import KERNELS, MAPS, FitSettings, held_out_parts, linear_accuracy
 from dkfeat.learn.compare.result import Comparison, Result
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
@@ -96,6 +97,16 @@ def test_compare__accuracy_is_that_of_scikit_learn_on_the_features(paths):
         right += other.score(features[held], y[held]) * held.sum()
     assert result.validation_accuracy == pytest.approx(right / 500, abs=0.004)  # two rows
     assert result.validation_accuracy != result.accuracy
+
+
+def test_linear_accuracy__is_that_of_a_linear_model_on_unit_rows(paths):
+    from sklearn.datasets import load_svmlight_file
+    from sklearn.svm import LinearSVC
+
+    train, test = (LibsvmSource(path) for path in paths)
+    (X, y), (X_test, y_test) = (load_svmlight_file(path, n_features=64) for path in paths)
+    scores = [LinearSVC(C=C).fit(normalize(X), y).score(normalize(X_test), y_test) for C in (0.1, 1.0, 10.0)]
+    assert linear_accuracy(train, test) == pytest.approx(max(scores), abs=0.03)
 
 
 def test_held_out_parts__are_disjoint_and_no_more_than_needed():

@@ -3,8 +3,6 @@ import csv
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sklearn.preprocessing import normalize
-from sklearn.svm import LinearSVC
 
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
@@ -12,7 +10,6 @@ from dkfeat.errors import CommitError, ConfigError, ParseError, SourceNotFoundEr
 from dkfeat.learn import predict as module
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.predict import predict_file
-from dkfeat.learn.train import raw_accuracy
 from tests.learn.fakes import blobs
 
 
@@ -64,9 +61,7 @@ def test_predict__reads_without_checksums_that_nobody_asks_for(trained, monkeypa
     read, asked = LibsvmSource.read, []
     monkeypatch.setattr(LibsvmSource, "read", lambda *a, **options: asked.append(options) or read(*a, **options))
     predict_file(model, str(folder / "test.svm"))
-    source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
-    raw_accuracy(source, source, model.classes, epochs=1)
-    assert [options["checksum"] for options in asked] == [False] * 3
+    assert [options["checksum"] for options in asked] == [False]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".PARQUET"])
@@ -149,16 +144,3 @@ def test_predict__a_model_without_input_options_needs_a_source(trained):
         predict_file(bare, LibsvmSource(str(folder / "test.svm")))
     source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
     assert predict_file(bare, source) == predict_file(model, str(folder / "test.svm"))
-
-
-def test_raw_accuracy__is_that_of_a_linear_model_on_unit_rows(trained):
-    folder, (X, y), model = trained
-    train, test = (
-        LibsvmSource(str(folder / name), n_features=12, zero_based=False, label_dtype="int64")
-        for name in ("train.svm", "test.svm")
-    )
-    X_train, y_train = blobs(300, 3, seed=1)
-    by_hand = LinearSVC(C=100.0, loss="hinge", fit_intercept=False, max_iter=100_000).fit(normalize(X_train), y_train)
-    accuracy = raw_accuracy(train, test, model.classes, epochs=40)
-    assert abs(accuracy - by_hand.score(normalize(X), y)) < 0.06
-    assert accuracy == raw_accuracy(train, test, model.classes, epochs=40)

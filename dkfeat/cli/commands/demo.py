@@ -225,16 +225,16 @@ def _divide(lines: Iterable[bytes], train_file: Path, test_file: Path, seed: int
 
 def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
+    from dkfeat.learn.compare.models import linear_accuracy
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict_job import prediction_source
-    from dkfeat.learn.train import raw_accuracy
 
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)
     source, test_source = (prediction_source(model, path) for path in (train_file, test_file))
     note(err=True)
-    note("The same linear model on the raw features, for comparison …", err=True)
-    raw = raw_accuracy(source, test_source, model.classes, model.training["epochs"])
+    note("A linear model on the raw features, for comparison …", err=True)
+    raw = linear_accuracy(source, test_source)
     runs = [opened.manifest.run for opened in (data, held_out)]  # right also for shards of an earlier demo
     times = [datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"]) for run in runs]
     seconds = sum(time.total_seconds() for time in times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import normalize
 from sklearn.svm import SVC
 
+from dkfeat.config.train import CLASS_LOSSES, DEFAULT_C
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import named_kernel
@@ -201,6 +203,20 @@ def fit_linear(rows: ComparedRows, settings: FitSettings, ends: float) -> Result
     row_bytes = min(8 * rows.X.nnz / n_rows, 4 * width)  # 4 bytes each for column and value, or all values dense
     accuracy = fitted.score(normalize(rows.X_test.astype(np.float64)), rows.y_test)
     return Result(name="linear", accuracy=accuracy, row_bytes=round(row_bytes), **chosen)
+
+
+def linear_accuracy(source: Source, test: Source) -> float:
+    """Test accuracy of a linear model on the raw rows of a source, scaled to unit length, with the best of five C."""
+    settings = FitSettings(
+        C=DEFAULT_C,
+        gamma=(),
+        gamma_components=1,
+        loss=CLASS_LOSSES[0],
+        validation_fraction=0.1,
+        test_fraction=None,
+        seed=0,
+    )
+    return fit_linear(load_rows(source, test, settings), settings, math.inf).accuracy
 
 
 def fit_exact(rows: ComparedRows, kernel: str, settings: FitSettings) -> Result:

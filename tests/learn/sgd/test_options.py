@@ -10,7 +10,7 @@ from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecCo
 from dkfeat.learn import checks
 from dkfeat.learn import train as sgd
 from dkfeat.learn.sgd import descent
-from dkfeat.learn.sgd.train import default_epochs
+from dkfeat.learn.train import default_epochs
 from tests.learn.fakes import FakeShards, blobs, by_sgd
 from tests.reference import descent as reference
 
