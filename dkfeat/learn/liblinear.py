@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,9 +113,15 @@ def train_liblinear(
     options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight, "class_weight": class_weight}
     entries: list[Mapping[str, Any]] = []
     if len(grid) > 1:
-        tried = try_grid(X, y, grid, solver.validation_fraction, **options)
-        entries = [show({"C": C, "accuracy": float(right.mean()), "converged": done}) for C, right, done in tried]
-        C = best_of_grid(entries)["C"]
+        held = split_held_out(y, solver.validation_fraction, seed)
+        X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
+        of_train = options | {"weight": None if weight is None else weight[~held]}
+        for C in grid:
+            tried = fit_c(X_train, y_train, C, **of_train)
+            accuracy = tried.score(X_held, y_held)
+            entries.append(show({"C": C, "accuracy": accuracy, "converged": tried.converged}))
+        del X_train, X_held
+        C = max(entries, key=lambda entry: entry["accuracy"])["C"]
     fitted = fit_c(X, y, C, **options)
     training = {
         "solver": "liblinear",
@@ -234,55 +240,12 @@ def keep_classes(held: NDArray[np.bool_], y: NDArray[Any]) -> NDArray[np.bool_]:
     return held
 
 
-def best_of_grid(grid: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the entry with the highest accuracy; ties go to the first."""
-    return max(grid, key=lambda entry: entry["accuracy"])
-
-
 def _relative(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divide the weights of rows by their mean, so that C means the same for weights of any size."""
     check_row_weights(weights)
     if not weights.any():
         raise no_weight(len(weights))
     return weights / weights.mean()
-
-
-def try_grid(
-    X: Any,
-    y: NDArray[Any],
-    grid: Sequence[float],
-    validation_fraction: float,
-    *,
-    loss: str,
-    seed: int,
-    weight: NDArray[np.float64] | None = None,
-    class_weight: str | Mapping[str, float] | None = None,
-) -> Iterator[tuple[float, NDArray[np.bool_], bool]]:
-    """Fit each C to the rows that are not held out, and predict the others.
-
-    Parameters
-    ----------
-    grid : sequence of float
-        Values of C.
-    validation_fraction : float
-        Share of rows that is held out, chosen by `seed`.
-    X, y, loss, seed, weight, class_weight
-        As in `fit_c`; balanced weights are those of the rows that are not held out.
-
-    Yields
-    ------
-    C : float
-    right : ndarray of bool
-        For each held-out row, whether its predicted label is right.
-    converged : bool
-        As in `LinearFit`.
-    """
-    held = split_held_out(y, validation_fraction, seed)
-    X_train, y_train, X_held, y_held = X[~held], y[~held], X[held], y[held]
-    weight = None if weight is None else weight[~held]
-    for C in grid:
-        fitted = fit_c(X_train, y_train, C, loss=loss, seed=seed, weight=weight, class_weight=class_weight)
-        yield C, fitted.predict(X_held) == y_held, fitted.converged
 
 
 def fit_bytes(shape: tuple[int, int], stored: int, n_classes: int, *, sparse: bool, grid: bool) -> int:

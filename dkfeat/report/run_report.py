@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import open_shards
-from dkfeat.engine.dataset.labels import count_labels, spread
+from dkfeat.engine.dataset.labels import LabelCounts, count_labels
 from dkfeat.engine.open import as_path
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.errors import ConfigError
@@ -46,56 +46,9 @@ STATES = {
 LABEL_BYTES = 1 << 30
 """Maximum size in bytes of the shards read to count labels."""
 MOST_CLASSES = 100
-"""Maximum number of distinct labels to count; with more the report shows a histogram."""
+"""Maximum number of distinct labels to count."""
 MOST_SHOWN = 30
 """Maximum number of classes in the chart."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
-    """Counts or histogram of the labels in the shards that were read."""
-
-    counts: tuple[tuple[float, int], ...] = ()
-    """Pairs of a label and its number of rows, by label; empty if there is a histogram."""
-    edges: tuple[float, ...] = ()
-    """Edges of the histogram's bins."""
-    histogram: tuple[int, ...] = ()
-    """Number of rows in each bin."""
-    rows: int
-    """Number of rows in these shards."""
-    n_shards: int
-    """Number of shards read."""
-    multilabel: bool
-    """True if a row may have any number of labels."""
-
-    def describe(self, n_shards: int) -> str:
-        """Describe the chart in one sentence; `n_shards` is the number of shards of the data set."""
-        of = "" if self.n_shards == n_shards else f", of {self.n_shards:,} shards spread over the data set"
-        if not self.counts:
-            return f"Labels of {self.rows:,} rows{of}."
-        text = f"Rows of each label, {self.rows:,} in all{of}"
-        text += "; a row may have several" if self.multilabel else ""
-        text += f"; the {MOST_SHOWN} most frequent of {len(self.counts):,}" if len(self.counts) > MOST_SHOWN else ""
-        return f"{text}."
-
-    def most_frequent(self) -> list[tuple[str, int]]:
-        """Labels in the chart and their numbers of rows, in order of labels, or the most frequent if there are many."""
-        if len(self.counts) <= MOST_SHOWN:
-            shown = sorted(self.counts)
-        else:
-            shown = sorted(self.counts, key=lambda pair: -pair[1])[:MOST_SHOWN]
-        return [(show_label(label), count) for label, count in shown]
-
-    def chart(self, n_shards: int) -> str:
-        """SVG of the counts, or of the histogram."""
-        caption = self.describe(n_shards)
-        if not self.counts:
-            return page.columns("Rows by label", self.edges, self.histogram, "label", caption)
-
-        def show(count: float) -> str:
-            return f"{count:,.0f} ({count / max(1, self.rows):.1%})"
-
-        return page.bars("Rows by label", self.most_frequent(), show, caption)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -110,8 +63,8 @@ class RunReport(page.Page):
     """Committed rows; None before the first commit."""
     logs: tuple[RunLog, ...]
     """Logs of the runs, oldest first; runs without a log are left out."""
-    labels: Labels | None
-    """Counts of labels; None if nothing is committed or rows have no labels."""
+    labels: LabelCounts | None
+    """Counts of labels; None if nothing is committed, or rows have no labels or more than a hundred."""
     bad_rows: tuple[QuarantinedRow, ...]
     """First quarantined rows, as `ShardDataset.quarantine` gives them."""
     kernel: Estimates | None
@@ -184,7 +137,9 @@ class RunReport(page.Page):
                 "source_bytes": sum(source.size for source in manifest.sources),
                 "batches": manifest.number,
             }
-        known["labels"] = None if self.labels is None else asdict(self.labels)
+        known["labels"] = None
+        if self.labels is not None:
+            known["labels"] = asdict(self.labels) | {"counts": [list(pair) for pair in self.labels.counts.items()]}
         known["runs"] = [_log_mapping(log) for log in self.logs]
         known["kernel_estimates"] = {"note": self.kernel_note} if self.kernel is None else self.kernel.to_mapping()
         return known
@@ -261,7 +216,7 @@ def run_report(
     >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
     >>> report = dkfeat.run_report(folder / "features")
     >>> report.labels.counts, report.logs[0].outcome, report.kernel.n_rows
-    (((-1, 1), (1, 2)), 'committed', 3)
+    ({-1: 1, 1: 2}, 'committed', 3)
     >>> report.save(folder / "report.html")
     """
     place = as_path(target, "target")
@@ -428,34 +383,31 @@ def _limit_note(there: int, most: int) -> str:
     return f"; {most:,} of them are shown" if there > most else ""
 
 
-def _label_values(labels: Labels | None, data: ShardDataset | None) -> dict[str, Any]:
-    """Values of the section on labels."""
-    if labels is None or data is None or not (labels.counts or labels.edges):
+def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict[str, Any]:
+    """Values of the section on labels: a chart of their numbers of rows, or if there are many of the most frequent."""
+    if labels is None or data is None or not labels.counts:
         return {"labels": [], "labels_note": "", "label_rows": []}
-    n_shards = len(data.manifest.shards)
+    shown = sorted(sorted(labels.counts.items(), key=lambda pair: -pair[1])[:MOST_SHOWN])
+    rows = [(show_label(label), count) for label, count in shown]
+    note = f"Rows of each label, {labels.rows:,} in all"
+    if labels.n_shards < len(data.manifest.shards):
+        note += f", of {labels.n_shards:,} shards spread over the data set"
+    note += "; a row may have several" if data.spec["input"].get("multilabel") else ""
+    note += f"; the {MOST_SHOWN} most frequent of {len(labels.counts):,}" if len(labels.counts) > MOST_SHOWN else ""
+
+    def show(count: float) -> str:
+        return f"{count:,.0f} ({count / max(1, labels.rows):.1%})"
+
     return {
-        "labels": [labels.chart(n_shards)],
-        "labels_note": labels.describe(n_shards),
-        "label_rows": [{"label": label, "rows": f"{count:,}"} for label, count in labels.most_frequent()],
+        "labels": [page.bars("Rows by label", rows, show, f"{note}.")],
+        "labels_note": f"{note}.",
+        "label_rows": [{"label": label, "rows": f"{count:,}"} for label, count in rows],
     }
 
 
-def _read_labels(data: ShardDataset) -> Labels | None:
-    """Count the labels in up to 1 GiB of shards, spread over the data set; None if rows have no labels."""
-    if "label" not in data.manifest.schema or not data.n_rows:
+def _read_labels(data: ShardDataset) -> LabelCounts | None:
+    """Count the labels in up to 1 GiB of shards, spread over the data set; None without labels, or for quantities."""
+    labels = data.manifest.labels
+    if "label" not in data.manifest.schema or not data.n_rows or labels is None or len(labels) > MOST_CLASSES:
         return None
-    labels, multilabel = data.manifest.labels, bool(data.spec["input"].get("multilabel"))
-    if labels is not None and len(labels) <= MOST_CLASSES:
-        found = count_labels(data.shards, LABEL_BYTES)
-        counts = tuple(found.counts.items())
-        return Labels(counts=counts, rows=found.rows, n_shards=found.n_shards, multilabel=multilabel)
-    chosen = spread([entry for entry in data.manifest.shards if entry.rows], LABEL_BYTES)
-    drawn = [np.asarray(data.shards.read(entry, data.verifies, only=("label",)).y) for entry in chosen]
-    heights, edges = np.histogram(np.concatenate(drawn), bins=30)
-    return Labels(
-        edges=tuple(edges.tolist()),
-        histogram=tuple(heights.tolist()),
-        rows=sum(entry.rows for entry in chosen),
-        n_shards=len(chosen),
-        multilabel=multilabel,
-    )
+    return count_labels(data.shards, LABEL_BYTES)
