@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dask.distributed import Client
 
     from dkfeat.blocks import Split
+    from dkfeat.engine.runners.local import Runner
     from dkfeat.maps._sampled import SampledMap
     from dkfeat.sources.base import Piece
 
@@ -157,11 +158,11 @@ def duplicates(
     bands = _bands(fitted, threshold)
     raw = _raw_rows(data, verify, source, storage_options)
     search = DuplicateSearch(data, fitted, threshold, bands, Progress(progress), raw)
-    if target is None:
-        parent = dask.config.get("temporary-directory", None)
-        with TemporaryDirectory(prefix="dkfeat-duplicates-", dir=parent) as folder, open_runner(client) as runner:
-            return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner))
-    return _in_folder(search, as_target(target), LazyRunner(client))
+    if target is not None:
+        return _in_folder(search, as_target(target), client)
+    parent = dask.config.get("temporary-directory", None)
+    with TemporaryDirectory(prefix="dkfeat-duplicates-", dir=parent) as folder, open_runner(client) as runner:
+        return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner))
 
 
 def _bands(fitted: SampledMap, threshold: float) -> Bands:
@@ -203,21 +204,22 @@ def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:
     return Duplicates(arrays=arrays, **search.results(found, len(lower)))
 
 
-def _in_folder(search: DuplicateSearch, target: Target, runners: LazyRunner) -> Duplicates:
+def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -> Duplicates:
     """Search, unless the folder has the result, and commit the tables; that of groups is the last one, and the lock."""
     groups = _groups_spec(search.settings, ShardSource.of(search.data.shards))
     folder = _checked_folder(search, target)
     if not is_complete(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_table(
-            search.data,
-            replace(target, urlpath=folder / GROUPS),
-            groups,
-            partial(_searched_job, search, folder, runners, schema=groups.schema),
-            runners,
-            search.report,
-            stage="write groups",
-        )
+        with open_runner(client) as runner:
+            write_table(
+                search.data,
+                replace(target, urlpath=folder / GROUPS),
+                groups,
+                partial(_searched_job, search, folder, runner, schema=groups.schema),
+                LazyRunner.of(runner),
+                search.report,
+                stage="write groups",
+            )
     shutil.rmtree(folder / _WORK, ignore_errors=True)
     return Duplicates.open(folder)
 
@@ -244,7 +246,7 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Path:
 
 
 def _searched_job(
-    search: DuplicateSearch, folder: Path, runners: LazyRunner, *, schema: pa.Schema, **task: Any
+    search: DuplicateSearch, folder: Path, runner: Runner, *, schema: pa.Schema, **task: Any
 ) -> _GroupsJob:
     """Search, write the table of pairs and the record, and return the job of the table of groups, which is locked.
 
@@ -253,7 +255,7 @@ def _searched_job(
     for other in (folder / _WORK).glob("*"):
         if other.name != task["spec_fp"]:
             shutil.rmtree(other)
-    work, runner = WorkFolder.of(folder / _WORK / task["spec_fp"]), runners.get()
+    work = WorkFolder.of(folder / _WORK / task["spec_fp"])
     found = search.run(work, runner)
     pairs = TableSpec(
         layout=PAIRS,
