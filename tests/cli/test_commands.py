@@ -516,7 +516,7 @@ def test_process__interrupted_then_resumed(tmp_path, number, status, where):
             file.write(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n")
     options = ("featurize", source, *SMALL, "--blocksize", "32KiB", "--out", target)
     if "synchronous" in where:
-        done = programs.start_until("after_publish:9", programs.command(*options, *where))
+        done = programs.start_until("after_publish:10", programs.command(*options, *where))
     else:  # workers, which cannot be stopped that way, publish the shards
         done = programs.start(programs.command(*options, *where))
         programs.wait_until(lambda: list(target.glob("data/*.parquet")), done)

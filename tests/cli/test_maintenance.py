@@ -29,7 +29,7 @@ def interrupted(tmp_path_factory):
     job = TinyJob(write_sources(folder / "in"), folder / "out")
     job.run()
     write_sources(job.sources, files=1, first=2)
-    die_in_run(job, "after_publish:5")
+    die_in_run(job, "after_publish:6")
     return job
 
 

@@ -222,7 +222,7 @@ def half_way(tiny_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("half-way")
     shutil.copytree(tiny_folder, folder / "in")
     source = dkfeat.LibsvmSource(str(folder / "in" / "*.svm"), blocksize=BLOCK)
-    done = in_a_process(source, folder / "features", "threads", check=False, DKFEAT_KILL_AT="after_publish:9")
+    done = in_a_process(source, folder / "features", "threads", check=False, DKFEAT_KILL_AT="after_publish:10")
     assert done.returncode == -signal.SIGKILL, done.stderr
     return folder
 

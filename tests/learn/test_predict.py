@@ -252,7 +252,7 @@ def killed(kill_at, model, source, target, block):
 
 @pytest.mark.slow
 @pytest.mark.fault("P-01")
-@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:4", "after_publish:3", "before_manifest:1"])
+@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:5", "after_publish:4", "before_manifest:1"])
 def test_driver_killed__resume_is_identical(trained, golden, tmp_path, kill_at):
     folder, pattern, _, _ = trained
     target = tmp_path / "out"
@@ -270,7 +270,7 @@ def test_driver_killed__resume_is_identical(trained, golden, tmp_path, kill_at):
 def test_driver_killed__predicting_from_shards_resumes_too(trained, tmp_path):
     folder, _, _, _ = trained
     shards = str(folder / "shards")
-    died = killed("after_publish:3", folder / "model", shards, tmp_path / "out", 0)
+    died = killed("after_publish:4", folder / "model", shards, tmp_path / "out", 0)
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert_dataset_whole(tmp_path / "out", finished=False)
     predicted(folder / "model", shards, tmp_path / "out")

@@ -252,7 +252,7 @@ def test_scikit_learn_takes_the_graph(folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:2", "after_publish:3", "before_manifest:1"])
+@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:3", "after_publish:4", "before_manifest:1"])
 def test_a_killed_search_is_continued_with_the_same_bytes(kill_at, folder, tmp_path):
     features, target, whole = folder / "features", tmp_path / "graph", tmp_path / "whole"
     command = [sys.executable, "-m", "dkfeat", "neighbors", features, "--n-neighbors", "3", "--out"]

@@ -408,7 +408,7 @@ def _remove_superseded(storage: Storage, manifest: Manifest) -> None:
             superseded += [name for name, number in plans.items() if number < manifest.number]
             superseded += [name for name in names if SEGMENT_NAME.fullmatch(name)]
         for name in superseded:
-            storage.remove(f"{META}/{name}")
+            storage.remove(f"{META}/{name}", durable=False)
     except (OSError, DkfeatError) as fault:
         logger.warning("%s: superseded manifests are left for the next commit to remove: %s", storage.url, fault)
 
@@ -416,13 +416,12 @@ def _remove_superseded(storage: Storage, manifest: Manifest) -> None:
 def mark_success(storage: Storage, manifest: Manifest) -> None:
     """Write ``_SUCCESS``, or correct one that names another manifest; only the lock's holder may call it."""
     text = metadata.success_text(manifest)
-    try:
-        storage.create(SUCCESS, text)
-    except FileExistsError:
-        if storage.size(SUCCESS) != len(text) or storage.read(SUCCESS) != text:
-            logger.warning("%s/%s named another manifest than %s; rewriting it", storage.url, SUCCESS, manifest.name)
-            storage.remove(SUCCESS)
-            storage.create(SUCCESS, text)
+    if (size := storage.size(SUCCESS)) is not None:
+        if size == len(text) and storage.read(SUCCESS) == text:
+            return
+        logger.warning("%s/%s named another manifest than %s; rewriting it", storage.url, SUCCESS, manifest.name)
+        storage.remove(SUCCESS)
+    storage.create(SUCCESS, text)
 
 
 def _sources(plan: BatchPlan, entries: Iterable[ShardEntry], final_newlines: Mapping[str, bool]) -> list[SourceEntry]:

@@ -104,7 +104,6 @@ def begin(
         with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
             storage.prepare()
         with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
-            storage.probe()  # under the lock, because the holder's sweep would delete the probe's temporary files
             storage.sweep()
             close_log(storage)
             _write_spec(storage, dict(spec), text, sidecars or {})
@@ -152,6 +151,7 @@ def _plan(
         else:
             mark_success(storage, manifest)
         return manifest.number, None
+    storage.probe()  # under the lock, because the holder's sweep would delete the probe's temporary files
     name = f"{META}/{plan_name(number)}"
     first = manifest.n_splits if manifest else 0
     if plan is None:
@@ -188,6 +188,7 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
     """Create the spec, after the files that it names; replace a spec under which nothing was made."""
     is_new = storage.size(SPEC) is None
     if is_new:
+        storage.probe()
         check_unused(storage)
     else:
         lines = metadata.differences(metadata.read_spec(storage), spec)

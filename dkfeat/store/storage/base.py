@@ -2,7 +2,7 @@
 
 A name is a path relative to the data set's root with forward slashes, such as ``data/part-….parquet``. A `Storage` is
 small and can be pickled, so that tasks carry it to workers. An object store implements the same methods: its `create`
-is one PUT that the store rejects if the object exists, and its `acquire` is such a PUT of the lock.
+is one PUT that the store rejects if the object exists.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ LOCK = f"{META}/lock.json"
 SUCCESS = "_SUCCESS"
 
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.tmp", re.DOTALL)
-PROBE = "probe-"
-_PROBED = re.compile(PROBE + "[0-9a-f]{32}")
+_PROBE = "probe-"
+_PROBED = re.compile(_PROBE + "[0-9a-f]{32}|lock-after-.+[.]json")  # the latter in object stores of version 0.2
 _UNKNOWN = "unknown"
 _THREADS = 16
 """Number of requests to a store at a time, because each takes 30 ms or more."""
@@ -180,7 +180,7 @@ class Storage(ABC):
 
     def creates_twice(self, create: Callable[[str, bytes], None]) -> bool:
         """Create a probe file twice, and return True if the second call did not fail; the file is removed."""
-        name = f"{META}/{PROBE}{uuid.uuid4().hex}"
+        name = f"{META}/{_PROBE}{uuid.uuid4().hex}"
         try:
             create(name, b"probe")
             with suppress(FileExistsError):
@@ -189,7 +189,7 @@ class Storage(ABC):
             return False
         finally:
             with suppress(OSError):
-                self.remove(name)
+                self.remove(name, durable=False)
 
     @abstractmethod
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:
@@ -217,7 +217,12 @@ class Storage(ABC):
 
     @abstractmethod
     def create(
-        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+        self,
+        name: str,
+        data: bytes | memoryview,
+        *,
+        before_publish: Callable[[], object] | None = None,
+        durable: bool = True,
     ) -> None:
         """Create a file with all its bytes, durably, unless it exists.
 
@@ -229,10 +234,12 @@ class Storage(ABC):
         disk the temporary file exists before this call, and the last step fails with `FileNotFoundError` if the file
         was removed. So a process that ends the condition that `before_publish` checks, and then calls `sweep`,
         prevents the last step, unless it is done already. In an object store the request may still arrive later.
+
+        A file that is not `durable` survives the process, but perhaps not a crash of the machine.
         """
 
     @abstractmethod
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Create a file or replace all of its bytes; a reader sees the former bytes or the new ones."""
 
     @abstractmethod
@@ -270,8 +277,8 @@ class Storage(ABC):
             return [*pool.map(function, items)]
 
     @abstractmethod
-    def remove(self, name: str) -> None:
-        """Remove a file durably; a missing file is not an error."""
+    def remove(self, name: str, *, durable: bool = True) -> None:
+        """Remove a file; a missing file is not an error. If it is not `durable`, a crash may bring the file back."""
 
     @abstractmethod
     def set_aside(self, name: str) -> str:
@@ -279,14 +286,15 @@ class Storage(ABC):
 
     def leftovers(self) -> tuple[str, ...]:
         """List the files that `sweep` removes, temporary files and probes; a run in progress may still use them."""
-        temporary = [f"{TMP}/{name}" for name in self.list(TMP, sizes=False) if _TEMPORARY.fullmatch(name)]
+        names = [] if self.is_remote else self.list(TMP, sizes=False)
+        temporary = [f"{TMP}/{name}" for name in names if _TEMPORARY.fullmatch(name)]
         return (*temporary, *(f"{META}/{name}" for name in self.list(META, sizes=False) if _PROBED.fullmatch(name)))
 
     def sweep(self) -> int:
         """Remove temporary files and probes of dead runs; only the lock's holder may call it. Returns their number."""
         left = self.leftovers()
         for name in left:
-            self.remove(name)
+            self.remove(name, durable=False)
         return len(left)
 
     @abstractmethod

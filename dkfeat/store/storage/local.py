@@ -9,6 +9,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BufferedReader
 from itertools import takewhile
 from pathlib import Path
@@ -19,10 +20,11 @@ import pyarrow as pa
 from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.filesystems.urls import local_path
 from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import DATA, META, SET_ASIDE, TMP, Holder, Storage, faults_as, file_name
-from dkfeat.store.storage.local_lock import READ_FLAGS, FileLock, lock_holder
+from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SPEC, TMP, Holder, Storage, faults_as, file_name
+from dkfeat.store.storage.lock import StorageLock, lock_holder
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a link is an error, and a pipe does not block
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 4  # of a lock whose folders another run removes meanwhile
 
@@ -52,6 +54,7 @@ class LocalStorage(Storage):
         given = Path(path).expanduser()
         self._root = str(given.absolute())
         self._make_parents = not given.is_absolute()
+        self._is_proven = False
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -74,87 +77,78 @@ class LocalStorage(Storage):
 
     def prepare(self) -> None:  # noqa: D102 -- Storage says it
         self._make_folders(DATA, META, TMP, SET_ASIDE)
+        if self.durable and self.size(SPEC) is None:  # a spec is created only in folders that were flushed
+            flush_folder(Path(self._root).parent)
+            flush_folder(self._root)
 
     def _make_folders(self, *names: str) -> list[Path]:
         """Create the root and folders in it; return those that were missing, parents first."""
         root = Path(self._root)
         made = list(takewhile(lambda path: not path.exists(), (root, *root.parents)))[::-1]
         root.mkdir(parents=self._make_parents, exist_ok=True)
-        flush_folder(str(root.parent))
         for folder in map(Path, names):
-            with self._folder(str(folder.parent)) as parent:
-                with suppress(FileExistsError):
-                    os.mkdir(folder.name, dir_fd=parent)
-                    made.append(root / folder)
-                os.fsync(parent)
+            with self._folder(str(folder.parent)) as parent, suppress(FileExistsError):
+                os.mkdir(folder.name, dir_fd=parent)
+                made.append(root / folder)
         return made
 
     def probe(self) -> None:  # noqa: D102 -- Storage says it
+        if self._is_proven:
+            return
         try:
-            created_twice = self.creates_twice(self.create)
+            created_twice = self.creates_twice(partial(self.create, durable=False))
         except OSError as fault:
             raise CommitError(
                 f"{self._root}: cannot create files here: {cause_of(fault)}; choose a writable folder"
             ) from fault
         if created_twice:
             raise CommitError(f"{self._root}: a file was created twice; this storage cannot exclude a second writer")
+        self._is_proven = True
 
-    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> FileLock:  # noqa: D102 -- Storage
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> StorageLock:  # noqa: D102 -- Storage
         tries = 0
         while True:
             tries += 1
             try:
-                made = self._make_folders(META)
-                with self._folder(META) as folder:
-                    return FileLock(folder, holder, where=self._root, break_lock=break_lock, made=made)
+                return StorageLock(self, holder, break_lock=break_lock, made=self._make_folders(META, TMP))
             except FileNotFoundError:  # another run removed its folders meanwhile
                 if tries == _TRIES:
                     raise
 
     def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
-        with suppress(FileNotFoundError), self._folder(META) as folder:
-            return lock_holder(folder)
-        return None
+        return lock_holder(self)
 
     def create(  # noqa: D102 -- Storage says it
-        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+        self,
+        name: str,
+        data: bytes | memoryview,
+        *,
+        before_publish: Callable[[], object] | None = None,
+        durable: bool = True,
     ) -> None:
-        self._publish(name, data, _link_or_rename, before_publish)
+        self._publish(name, data, _link_or_rename, before_publish, durable)
 
-    def replace(self, name: str, data: bytes) -> None:  # noqa: D102 -- Storage says it
-        self._publish(name, data, _rename)
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: D102 -- Storage says it
+        self._publish(name, data, _rename, None, durable)
 
     def _publish(
         self,
         name: str,
         data: bytes | memoryview,
         move: Callable[[str, str, int, int], None],
-        before_publish: Callable[[], object] | None = None,
+        before_publish: Callable[[], object] | None,
+        durable: bool,
     ) -> None:
         """Write a temporary file, and `move` it from there to its name."""
         parent, base = _parts(name)
-        temporary = f"{base}.{uuid.uuid4().hex}.tmp"
         crash_points.passed("before_tmp")
         with self._folder(TMP) as tmp, self._folder(parent) as target:
-            try:
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=tmp)
-                try:
-                    view = memoryview(data)
-                    _write(descriptor, view[: len(view) // 2])
-                    crash_points.passed("mid_write")
-                    _write(descriptor, view[len(view) // 2 :])
-                    if self.durable:
-                        os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            with temporary_file(base, data, tmp, durable=durable and self.durable) as temporary:
                 if before_publish is not None:
                     before_publish()
                 crash_points.passed("after_tmp")
                 move(temporary, base, tmp, target)
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=tmp)
-            if self.durable:
+            if durable and self.durable:
                 os.fsync(target)
 
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
@@ -200,20 +194,21 @@ class LocalStorage(Storage):
                         found[entry.name] = entry.stat(follow_symlinks=False).st_size
         return {name: found[name] for name in sorted(found)}  # half the time of sorting pairs
 
-    def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
+    def remove(self, name: str, *, durable: bool = True) -> None:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)
-        with self._folder(parent) as folder:
-            with suppress(FileNotFoundError):
-                os.unlink(base, dir_fd=folder)
-            os.fsync(folder)
+        with self._folder(parent) as folder, suppress(FileNotFoundError):
+            os.unlink(base, dir_fd=folder)
+            if durable and self.durable:
+                os.fsync(folder)
 
     def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
         parent, base = _parts(name)
         aside = f"{base}.{uuid.uuid4().hex}"
         with self._folder(parent) as source, self._folder(SET_ASIDE) as target:
             os.rename(base, aside, src_dir_fd=source, dst_dir_fd=target)
-            os.fsync(target)
-            os.fsync(source)
+            if self.durable:
+                os.fsync(target)
+                os.fsync(source)
         return f"{SET_ASIDE}/{aside}"
 
     def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
@@ -243,6 +238,27 @@ class LocalStorage(Storage):
 def _parts(name: str) -> tuple[str, str]:
     """Split the name of a file into its folder and its base name."""
     return name.rpartition("/")[0], file_name(name)
+
+
+@contextmanager
+def temporary_file(base: str, data: bytes | memoryview, folder: int, *, durable: bool) -> Iterator[str]:
+    """Write a temporary file to an open folder; its name ends at the end of the ``with`` block, unless it was moved."""
+    temporary = f"{base}.{uuid.uuid4().hex}.tmp"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        try:
+            view = memoryview(data)
+            _write(descriptor, view[: len(view) // 2])
+            crash_points.passed("mid_write")
+            _write(descriptor, view[len(view) // 2 :])
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
 
 
 def _write(descriptor: int, data: memoryview) -> None:
@@ -292,7 +308,7 @@ def flush_folder(path: str | Path) -> None:
 
 def open_regular(name: str, where: str, folder: int | None = None) -> BufferedReader:
     """Open a regular file in a folder for reading; `OSError` with `where` if it is a link or of another kind."""
-    descriptor = os.open(name, READ_FLAGS, dir_fd=folder)  # O_NONBLOCK: opening a named pipe would wait for its writer
+    descriptor = os.open(name, _READ, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", where)

@@ -22,8 +22,8 @@ from dkfeat.filesystems.urls import (
     shown_url,
 )
 from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import META, PROBE, SET_ASIDE, Holder, Storage, file_name
-from dkfeat.store.storage.object_lock import CLAIM, ObjectLock, lock_holder
+from dkfeat.store.storage.base import SET_ASIDE, Holder, Storage, file_name
+from dkfeat.store.storage.lock import StorageLock, lock_holder
 
 logger = logging.getLogger(__name__)
 
@@ -121,19 +121,24 @@ class ObjectStorage(Storage):
             )
         self._is_proven = True
 
-    def replace(self, name: str, data: bytes) -> None:  # noqa: D102 -- Storage says it
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002, D102 -- Storage says it
         self._put(name, data, exclusive=False)
 
-    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> ObjectLock:  # noqa: D102 -- Storage
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> StorageLock:  # noqa: D102 -- Storage
         if not self._exclusive:
             logger.warning("%s: exclusive_create=False: a second writer cannot be excluded", self._url)
-        return ObjectLock(self, holder, break_lock=break_lock)
+        return StorageLock(self, holder, break_lock=break_lock)
 
     def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
         return lock_holder(self)
 
     def create(  # noqa: D102 -- Storage says it
-        self, name: str, data: bytes | memoryview, *, before_publish: Callable[[], object] | None = None
+        self,
+        name: str,
+        data: bytes | memoryview,
+        *,
+        before_publish: Callable[[], object] | None = None,
+        durable: bool = True,  # noqa: ARG002 -- each object is
     ) -> None:
         if len(data) >= MOST_BYTES:
             raise OSError(
@@ -209,7 +214,7 @@ class ObjectStorage(Storage):
         }
         return {name: listed[name] for name in sorted(listed) if name}
 
-    def remove(self, name: str) -> None:  # noqa: D102 -- Storage says it
+    def remove(self, name: str, *, durable: bool = True) -> None:  # noqa: ARG002, D102 -- Storage says it
         path = self._path(name)
         with suppress(FileNotFoundError):
             self._retries.call(f"remove {name}", lambda: self._system.rm_file(path))
@@ -220,15 +225,6 @@ class ObjectStorage(Storage):
         self._retries.call(f"set {name} aside", lambda: self._system.cp_file(source, destination))
         self.remove(name)
         return aside
-
-    def leftovers(self) -> tuple[str, ...]:  # noqa: D102 -- Storage says it
-        names = self.list(META)
-        probes = [name for name in names if name.startswith(PROBE)]
-        claims = [name for name in names if name.startswith(CLAIM)]
-        if claims:  # a claim on the lock of the current holder may be in use
-            holder = self.holder()
-            claims = [name for name in claims if holder is None or name != f"{CLAIM}{holder.run_id}.json"]
-        return tuple(f"{META}/{name}" for name in (*probes, *claims))
 
     def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
         return None

@@ -261,7 +261,7 @@ def test_resolve__without_a_way_to_draw_is_refused(source):
         resolved(source, nystroem())
 
 
-LATER_KILLS = ["after_tmp:3", "after_publish:3", "after_plan:1"]
+LATER_KILLS = ["after_tmp:4", "after_publish:4", "after_plan:1"]
 RUN = """
 import sys, dkfeat
 from tests.engine.tasks.test_landmarks import BLOCK, featurized, nystroem
@@ -272,7 +272,7 @@ featurized(dkfeat.LibsvmSource(sys.argv[1], blocksize=BLOCK), sys.argv[2], map=n
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kill_at",
-    ["mid_write:3", "before_tmp:4", *(pytest.param(kill_at, marks=pytest.mark.slow) for kill_at in LATER_KILLS)],
+    ["mid_write:4", "before_tmp:5", *(pytest.param(kill_at, marks=pytest.mark.slow) for kill_at in LATER_KILLS)],
 )
 def test_driver_killed__resume_is_identical(kill_at, tiny_folder, source, golden, tmp_path):
     # a probe passes the kill points first and second, then come the landmarks and the spec

@@ -20,7 +20,7 @@ from tests.faults.endurance.forks import Forks
 from tests.faults.processes.nights import MAIN, Nights, event
 from tests.invariants import assert_dataset_whole, listed_in
 
-STOPS = ("after_plan:1", "mid_write:2", "after_publish:3", "before_manifest:1", "after_success:1", "before_unlock:1")
+STOPS = ("after_plan:1", "mid_write:3", "after_publish:4", "before_manifest:1", "after_success:1", "before_unlock:1")
 NIGHTS = {"calm": 75, "alone": 5, "stopped": 8, "raced": 6, "killed": 6}
 """Kinds of nights, with how often; see `one_night`."""
 MOST_BYTES = 500

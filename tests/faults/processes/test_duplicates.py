@@ -61,7 +61,7 @@ def start(folder, out, scheduler="threads", n_workers=2, **environment):
 @pytest.mark.fault("P-01")
 @pytest.mark.parametrize(
     "kill_at",
-    ["before_tmp:1", "mid_write:5", "after_publish:7", "after_tmp:30", "before_manifest:2", "after_success:2"],
+    ["before_tmp:2", "mid_write:6", "after_publish:8", "after_tmp:31", "before_manifest:2", "after_success:2"],
 )
 def test_driver_killed_at_a_point__the_next_search_ends_with_equal_bytes(kill_at, folder, tmp_path):
     with start(folder, tmp_path / "out", DKFEAT_KILL_AT=kill_at) as driver:

@@ -100,7 +100,7 @@ def check_killed_and_resumed(kill_at, pattern, golden, target, counted):
 
 
 @pytest.mark.fault("P-01")
-@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:9", "after_publish:6", "before_manifest:1"])
+@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:10", "after_publish:7", "before_manifest:1"])
 def test_driver_killed__resume_is_identical(kill_at, pattern, golden, tmp_path, counted):
     check_killed_and_resumed(kill_at, pattern, golden, tmp_path / "features", counted)
 
@@ -110,7 +110,7 @@ def test_driver_killed__resume_is_identical(kill_at, pattern, golden, tmp_path, 
     "kill_at",
     [
         *(f"{point}:{k}" for point in ("before_tmp", "mid_write", "after_tmp") for k in (1, 3, 5, 8, 13, 20)),
-        *(f"after_publish:{k}" for k in (1, 2, 9, 17)),
+        *(f"after_publish:{k}" for k in (1, 2, 3, 10, 18)),
         *("after_manifest:1", "after_success:1"),
     ],
 )
@@ -194,7 +194,7 @@ def test_worker_killed__run_completes_identical(pattern, golden, tmp_path):
 def test_worker_that_dies_while_it_writes__run_completes_identical(pattern, golden, tmp_path):
     target = tmp_path / "features"
     with (
-        dask.config.set({"distributed.nanny.environ": {"DKFEAT_KILL_AT": "mid_write:12"}}),
+        dask.config.set({"distributed.nanny.environ": {"DKFEAT_KILL_AT": "mid_write:13"}}),
         local_cluster(n_workers=1, threads_per_worker=1) as client,
         watched(target / "data") as (seen, faults),
     ):

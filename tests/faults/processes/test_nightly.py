@@ -203,7 +203,7 @@ def test_nightly__logs_no_secrets_and_no_control_characters(nights, monkeypatch)
 @pytest.mark.fault("C-08")
 def test_nightly__overlapping_firings(nights):
     nights.day(1, rows=1_000)
-    first = start_until("after_publish:4", nights.words())
+    first = start_until("after_publish:5", nights.words())
     try:
         nights.day(2)
         second = nights.fire(4)
@@ -223,7 +223,7 @@ def test_nightly__overlapping_firings(nights):
 @pytest.mark.fault("C-03")
 def test_nightly__killed_firing_is_gone_on_with(nights):
     nights.day(1)
-    assert run(nights.words(), DKFEAT_KILL_AT="after_publish:4").status == -signal.SIGKILL
+    assert run(nights.words(), DKFEAT_KILL_AT="after_publish:5").status == -signal.SIGKILL
     nights.day(2)
     lines = nights.fire()
     assert any("taking over" in line.get("message", "") for line in lines)
@@ -237,7 +237,7 @@ def test_nightly__killed_firing_is_gone_on_with(nights):
 @pytest.mark.fault("P-05")
 def test_nightly__stopped_by_its_scheduler(nights):
     nights.day(1, rows=1_000)
-    first = start_until("after_publish:4", nights.words())
+    first = start_until("after_publish:5", nights.words())
     first.send_signal(signal.SIGTERM)
     first.send_signal(signal.SIGCONT)
     out, err = first.communicate(timeout=240)

@@ -74,7 +74,7 @@ def killed(tmp_path_factory):
     feed = Feed(tmp_path_factory.mktemp("killed"))
     for name in ("1.svm", "2.svm"):
         write_day(feed.days, name)
-    feed.kill("after_publish:7")
+    feed.kill("after_publish:8")
     assert len(list((feed.target / "data").iterdir())) == 3
     return feed
 

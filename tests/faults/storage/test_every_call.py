@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dkfeat.errors import DkfeatError
-from dkfeat.store.storage import local_lock
+from dkfeat.store.storage import lock
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.store.tiny_job import TinyJob, write_sources
 
@@ -66,7 +66,7 @@ def run_with_faults(golden, folder, how, for_ever, step):
                 outcomes.add(0)
             except DkfeatError as fault:
                 outcomes.add(fault.exit_code)
-        assert not local_lock._held_locks, number
+        assert not lock._held, number
         assert_dataset_whole(job.target, finished=False)
         job.run()
         assert dataset_state(job.target) == dataset_state(done.target), number

@@ -195,10 +195,10 @@ def test_success__of_a_driver_that_went_on_after_its_manifest_was_removed__is_wr
 def _no_removal_of(prefix):
     remove = LocalStorage.remove
 
-    def failing(storage, name):
+    def failing(storage, name, **options):
         if name.rpartition("/")[2].startswith(prefix):
             raise OSError("not today")
-        remove(storage, name)
+        remove(storage, name, **options)
 
     return failing
 

@@ -181,10 +181,10 @@ def test_begin__another_run_makes_the_spec_first__is_followed_or_a_conflict(job,
     storage, seed = open_storage(job.target), 0
     create = storage.create
 
-    def late(name, data):
+    def late(name, data, **options):
         if name.endswith("spec.json"):
             create(name, metadata.spec_text({**job.spec, "seed": seed}))
-        create(name, data)
+        create(name, data, **options)
 
     monkeypatch.setattr(storage, "create", late)
     with commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits()) as run:

@@ -20,7 +20,7 @@ from dkfeat.store.commit import maintenance
 from dkfeat.store.commit.status import status
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import schema_of
-from dkfeat.store.storage import crash_points, local_lock, open_storage
+from dkfeat.store.storage import crash_points, lock, open_storage
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.store.tiny_job import ROW_BYTES, TinyJob, write_sources
 
@@ -111,8 +111,8 @@ class DataSetMachine(RuleBasedStateMachine):
             patch.setattr(crash_points, "passed", die)
             with suppress(Killed):
                 act()
-        local_lock._close_locks_in_child()  # as the kernel does for a dead process: free the lock, leave the file
         meta = self.job.target / "_dkfeat"
+        lock._held.clear()  # as if this process had ended
         manifests, plans = (newest_number(meta, kind) for kind in ("manifest", "plan"))
         if manifests:
             text = json.loads((meta / f"manifest-{manifests:06d}.json").read_bytes())

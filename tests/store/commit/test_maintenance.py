@@ -19,6 +19,7 @@ from dkfeat.errors import CommitError, ShardError, SpecConflictError, TargetBusy
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit import maintenance
 from dkfeat.store.storage import crash_points, open_storage
+from dkfeat.store.storage.base import LOCK
 from tests.invariants import assert_dataset_whole, dataset_state, listed_in
 from tests.store.tiny_job import TinyJob, write_sources
 
@@ -56,7 +57,7 @@ def interrupted(tmp_path_factory):
     job.run()
     first = dataset_state(job.target)
     write_sources(job.sources, files=1, first=2)
-    die_in_run(job, "after_publish:4")
+    die_in_run(job, "after_publish:5")
     assert len(list((job.target / "data").iterdir())) > len(first[0])
     return job, first
 
@@ -148,7 +149,7 @@ def test_abort__of_a_changed_source_then_a_new_plan(job):
 @pytest.mark.slow
 def test_abort__before_the_first_commit_keeps_the_settings(tmp_path):
     job = TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
-    die_in_run(job, "after_publish:5")
+    die_in_run(job, "after_publish:6")
     spec = (job.target / "_dkfeat" / "spec.json").read_bytes()
     assert maintenance.abort(job.target).number == 1
     assert list((job.target / "data").iterdir()) == []
@@ -317,7 +318,11 @@ def test_clean__a_zombies_shard_after_an_abort(job, interrupted):
 def test_maintenance__storage_refuses__names_the_file(job, act, monkeypatch):
     (job.target / "data" / STRAY).write_bytes(b"x")
 
-    def refuse(self, name):  # noqa: ARG001 -- the signature of Storage.remove
+    remove = type(open_storage(job.target)).remove
+
+    def refuse(self, name, **options):
+        if name == LOCK:
+            return remove(self, name, **options)
         raise PermissionError(13, "Permission denied", name)
 
     monkeypatch.setattr(type(open_storage(job.target)), "remove", refuse)

@@ -64,7 +64,7 @@ def test_status__while_a_run_holds_it(job):
 
 
 def test_status__after_a_kill(job):
-    die_in_run(job, "after_publish:5")  # the probe, the spec, the plan, and both shards of the first split
+    die_in_run(job, "after_publish:6")  # the lock, the probe, the spec, the plan, and both shards of the first split
     found = dkfeat.status(job.target)
     assert found.state == "unfinished"
     assert found.holder.alive is False
@@ -130,7 +130,7 @@ def test_status__lock_of_another_host_is_not_known_to_live(job):
 
 
 def test_status__is_plain_json(job):
-    die_in_run(job, "after_publish:5")
+    die_in_run(job, "after_publish:6")
     values = json.loads(json.dumps(dkfeat.status(job.target).to_mapping()))
     assert values["state"] == "unfinished"
     assert values["unfinished"]["splits_left"] == values["unfinished"]["splits"] - 1

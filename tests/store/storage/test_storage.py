@@ -238,7 +238,7 @@ def test_probe__works_and_leaves_nothing(storage):
 
 
 def test_probe__killed_half_way__is_swept_away(storage, monkeypatch):
-    monkeypatch.setattr(storage, "remove", lambda _: None)
+    monkeypatch.setattr(storage, "remove", lambda *_, **__: None)
     storage.probe()
     monkeypatch.undo()
     assert len(storage.list(META)) == 3
@@ -294,7 +294,7 @@ HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
 @pytest.mark.fault("C-01")
 def test_lock__second_taker__learns_who_holds_it(storage):
     lock = storage.acquire(HOLDER)
-    with pytest.raises(CommitConflictError, match=r"run a{32} \(host here, pid 1, since then\)"):
+    with pytest.raises(CommitConflictError, match=rf"run a{{32}} \(host \S+, pid {os.getpid()}, since then\)"):
         storage.acquire({**HOLDER, "run_id": "b"})
     lock.release()
     lock.release()
@@ -305,10 +305,10 @@ def test_lock__second_taker__learns_who_holds_it(storage):
 def test_lock__many_takers__one_at_a_time(storage):
     inside, most, refused = [], [], []
 
-    def take():
-        for _ in range(50):
+    def take(taker):
+        for number in range(50):
             try:
-                lock = storage.acquire(HOLDER)
+                lock = storage.acquire({**HOLDER, "run_id": f"{taker}-{number}"})
             except CommitConflictError:
                 refused.append(1)
                 continue
@@ -317,7 +317,7 @@ def test_lock__many_takers__one_at_a_time(storage):
             inside.pop()
             lock.release()
 
-    threads = [threading.Thread(target=take) for _ in range(4)]
+    threads = [threading.Thread(target=take, args=(taker,)) for taker in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -357,8 +357,11 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
     record("fsync", lambda fd: str(Path(f"/proc/self/fd/{fd}").readlink()).removeprefix(str(tmp_path / "out")))
     record("link", lambda _, new, **__: new)
     record("unlink", lambda name, **_: name)
-    TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out").run()
-    links = [new for name, new in calls if name == "link" and not new.startswith("probe-")]
+    job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
+    job.run()
+    links = [new for name, new in calls if name == "link" and not new.startswith(("probe-", "lock.json"))]
+    flushes = [place for name, place in calls if name == "fsync"]
+    assert len(flushes) == 2 + 2 * len(links)  # of the new folder and its parent, then of each file and its folder
     assert links[:2] == ["spec.json", "plan-000001.json"]
     assert links[-2:] == ["manifest-000001.json", "_SUCCESS"]
     assert links[-3].startswith("records-")
@@ -372,3 +375,6 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
             assert before[1].startswith(f"/_dkfeat/tmp/{new}.")
             assert [call[0] for call in after] == ["unlink", "fsync"]
             assert after[1][1] == home.get(new, "/_dkfeat" if new == links[-3] else "/data")
+    calls.clear()
+    job.run()
+    assert "fsync" not in dict(calls)  # a repeat with nothing to do
