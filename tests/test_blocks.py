@@ -9,26 +9,25 @@ from dkfeat.blocks import RowBlock, SourceFile, Split
 GROUP = (("a", None), ("b", None), ("c.gz", "gzip"))
 
 
-def test_row_block__counts_rows():
-    block = RowBlock(X=csr_matrix((3, 5)), y=np.zeros(3), qid=np.arange(3))
-    assert block.n_rows == 3
+def test_row_block__counts_rows_those_with_several_labels_by_their_offsets():
+    assert RowBlock(X=csr_matrix((3, 5)), y=np.zeros(3), qid=np.arange(3)).n_rows == 3
+    assert RowBlock(X=csr_matrix((3, 5)), y=np.arange(3), label_offsets=np.array([0, 2, 2, 3])).n_rows == 3
 
 
-def test_row_block__refuses_labels_for_another_number_of_rows():
-    with pytest.raises(ValueError, match=r"3 rows has columns of other lengths: .*label.: 2"):
-        RowBlock(X=csr_matrix((3, 5)), y=np.zeros(2))
-
-
-def test_row_block__refuses_query_ids_for_another_number_of_rows():
-    with pytest.raises(ValueError, match=r"3 rows has columns of other lengths: .*qid.: 1"):
-        RowBlock(X=csr_matrix((3, 5)), y=np.zeros(3), qid=np.arange(1))
-
-
-def test_row_block__counts_multi_label_rows_by_their_offsets():
-    offsets = np.array([0, 2, 2, 3])
-    assert RowBlock(X=csr_matrix((3, 5)), y=np.arange(3), label_offsets=offsets).n_rows == 3
-    with pytest.raises(ValueError, match=r"4 rows has columns of other lengths: .*label.: 3"):
-        RowBlock(X=csr_matrix((4, 5)), y=np.arange(3), label_offsets=offsets)
+@pytest.mark.parametrize(
+    ("columns", "length"),
+    [
+        ({"y": np.zeros(2)}, r"3 rows has columns of other lengths: .*label.: 2"),
+        ({"y": np.zeros(3), "qid": np.arange(1)}, r"3 rows has columns of other lengths: .*qid.: 1"),
+        (
+            {"y": np.arange(3), "label_offsets": np.array([0, 2, 3])},
+            r"3 rows has columns of other lengths: .*label.: 2",
+        ),
+    ],
+)
+def test_row_block__refuses_columns_for_another_number_of_rows(columns, length):
+    with pytest.raises(ValueError, match=rf"3 rows has columns of other lengths: .*{length}"):
+        RowBlock(X=csr_matrix((3, 5)), **columns)
 
 
 def test_split__plain_values_leave_urls_out():

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tracemalloc
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ def state_outside(folder, target):
     """Every file that does not belong to the data set, with its bytes and modification time."""
     files = (path for path in folder.rglob("*") if path.is_file() and target not in path.parents)
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@contextmanager
+def in_little_memory():
+    """Fail if Python allocates more than 32 MiB meanwhile."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
 
 
 @pytest.mark.fault("X-01")
@@ -72,16 +85,11 @@ def test_manifest__shard_name_leads_elsewhere__nothing_there_is_touched(job, tmp
 def test_metadata__of_gigabytes__is_refused_unread(job, name):
     name = next(job.target.glob(name)).relative_to(job.target)
     os.truncate(job.target / name, 2 << 30)
-    tracemalloc.start()
-    try:
+    with in_little_memory():
         with pytest.raises(ShardError, match=rf"{Path(name).name}: 2,147,483,648 bytes, but at most .* are read"):
             reader.open_reader(open_storage(job.target))
         with pytest.raises(ShardError, match="are read"):
             job.run()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 32 << 20
 
 
 @pytest.mark.fault("X-11")
@@ -89,13 +97,8 @@ def test_lock__of_gigabytes__is_taken_over_unread(job):
     lock = job.target / "_dkfeat" / "lock.json"
     lock.touch()
     os.truncate(lock, 2 << 30)
-    tracemalloc.start()
-    try:
+    with in_little_memory():
         job.run()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 32 << 20
 
 
 @pytest.mark.fault("X-02")
