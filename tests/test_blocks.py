@@ -17,11 +17,11 @@ def test_row_block__counts_rows_those_with_several_labels_by_their_offsets():
 @pytest.mark.parametrize(
     ("columns", "length"),
     [
-        ({"y": np.zeros(2)}, r"3 rows has columns of other lengths: .*label.: 2"),
-        ({"y": np.zeros(3), "qid": np.arange(1)}, r"3 rows has columns of other lengths: .*qid.: 1"),
+        ({"y": np.zeros(2)}, "label.: 2"),
+        ({"y": np.zeros(3), "qid": np.arange(1)}, "qid.: 1"),
         (
             {"y": np.arange(3), "label_offsets": np.array([0, 2, 3])},
-            r"3 rows has columns of other lengths: .*label.: 2",
+            "label.: 2",
         ),
     ],
 )

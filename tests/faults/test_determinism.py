@@ -120,27 +120,6 @@ def rows_by_file(target):
     return {name: b"".join(parts) for name, parts in found.items()}
 
 
-@pytest.mark.fault("I-05")
-@pytest.mark.parametrize("n_features", [None, 1000])
-@pytest.mark.parametrize("layout", ["codes", "sparse"])
-def test_width__is_that_of_the_source_in_every_split(tmp_path, monkeypatch, layout, n_features):
-    lines = [f"1 3:1 {top}:2\n" * 10 for top in (5, 900, 12)]
-    (tmp_path / "rows.svm").write_text("".join(lines))
-    source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), blocksize=130, n_features=n_features)
-    scanned, scan = [], dkfeat.LibsvmSource.scan_split
-    monkeypatch.setattr(dkfeat.LibsvmSource, "scan_split", lambda *args: (scanned.append(1), scan(*args))[1])
-    manifest = featurized(source, tmp_path / "features", layout=layout, scheduler="synchronous")
-    assert len(scanned) == len({entry.split for entry in manifest.shards}) >= 3  # once, at least for the index base
-    assert manifest.n_features == (n_features or 900)
-    data = dkfeat.open_shards(tmp_path / "features")
-    assert data.map.n_features_in_ == manifest.n_features
-    X = np.zeros((30, manifest.n_features), np.float32)
-    X[:, 2] = 1
-    for row, top in enumerate((5, 900, 12)):
-        X[10 * row : 10 * row + 10, top - 1] = 2
-    assert (data.to_scipy()[0] != gcws().fit(X).transform(X)).nnz == 0
-
-
 @pytest.mark.fault("D-05")
 def test_rows_of_a_file__do_not_depend_on_the_other_files(tiny_folder, tmp_path):
     texts = {name: (tiny_folder / f"{name}.svm").read_bytes() for name in "ab"}

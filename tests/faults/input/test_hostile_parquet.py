@@ -193,14 +193,3 @@ def test_names__of_files_with_control_characters(tmp_path):
         pieces(ParquetSource(str(path)))
     write(path, {"x": [1.0], "label": [1]})
     assert pieces(ParquetSource(str(path)))[0].block.n_rows == 1
-
-
-@pytest.mark.fault("I-32")
-def test_compressed_file__is_refused(tmp_path):
-    import gzip
-
-    path = tmp_path / "a.parquet"
-    path.write_bytes(gzip.compress(b"rows"))
-    with pytest.raises(Exception, match="the suffix means plain text, but the content is gzip data") as caught:
-        ParquetSource(str(path)).files()
-    assert caught.value.exit_code == 2
