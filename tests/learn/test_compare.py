@@ -22,7 +22,7 @@ from dkfeat.cli import cli
 from dkfeat.cli.options.shared import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn.compare.compare import DEFAULT_MAPS, compare
+from dkfeat.learn.compare.compare import compare
 from dkfeat.learn.compare.models import KERNELS, MAPS, FitSettings, held_out_parts, linear_accuracy
 from dkfeat.learn.compare.result import Comparison, Result
 from dkfeat.learn.liblinear import split_held_out
@@ -174,11 +174,6 @@ def test_compare__a_part_by_seed_is_the_test_where_none_is_given(paths):
     assert 90 < first.n_test < 160  # 125 expected, 3.5 standard deviations
     assert [each.accuracy for each in first.results] == [each.accuracy for each in again.results]
     assert first.n_test != other.n_test
-
-
-def test_compare__one_map_and_size_need_no_list(paths):
-    (result,) = compare(paths[0], baselines=[], **{**FEW, "maps": "gcws", "n_components": 16}).results
-    assert (result.name, result.k) == ("gcws", 16)
 
 
 def test_compare__leaves_out_landmarks_beyond_the_rows(paths):
@@ -339,12 +334,6 @@ def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monke
     assert [path.name for path in comparison.save(tmp_path)] == [f"comparison.{end}" for end in ("txt", "json", "csv")]
     with pytest.raises(ConfigError, match=r"dkfeat\[plot\]"):
         comparison.plot(tmp_path / "plot.png")
-
-
-def test_command__has_the_default_maps_of_python():
-    (option,) = (option for option in cli.get_command(None, "compare").params if option.name == "maps")
-    assert option.default == ",".join(DEFAULT_MAPS)
-    assert "dart" in DEFAULT_MAPS
 
 
 def test_command__writes_tables_and_plot(paths, tmp_path):

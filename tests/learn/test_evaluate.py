@@ -1,7 +1,6 @@
 """Figures of evaluations against scikit-learn on all rows at once, whatever the rows came from."""
 
 import dataclasses
-import json
 import math
 import re
 import sys
@@ -275,14 +274,6 @@ def test_save__page_tells_zeros_and_has_whole_tables(trained, tmp_path):
     assert "unknown label" not in text
     for table in re.findall(r"<table>.*?</table>", text, re.DOTALL):
         assert len({row.count("<td>") + row.count("<th>") for row in table.split("</tr>")[:-1]}) == 1
-
-
-def test_evaluate__json_for_programs(trained):
-    folder, pattern, _, _ = trained
-    known = json.loads(run("evaluate", folder / "model", pattern, "--json", "--no-progress").stdout)
-    assert known["task"] == "multiclass"
-    assert known["rows"] == 240
-    assert sum(cell["rows"] for cell in known["confusion"]) == 240
 
 
 def test_evaluate__without_matplotlib(trained, tmp_path, monkeypatch):

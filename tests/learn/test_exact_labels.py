@@ -110,12 +110,6 @@ def test_exact_labels__are_shown_in_full():
     assert labels_shown(range(10**6, 10**6 + 20)) == "20 values from 1000000 to 1000019"
 
 
-def test_exact_labels__class_weights():
-    weights = check_class_weight({LARGE: 2, str(LARGE + 1): 3})
-    assert weights == {str(LARGE): 2.0, str(LARGE + 1): 3.0}
-    assert class_weights(weights, np.array([LARGE, LARGE + 1]), np.ones(2, np.int64)).tolist() == [2.0, 3.0]
-
-
 @pytest.mark.parametrize("label", [LARGE + 1, 10**400], ids=["2^53+1", "10^400"])
 def test_exact_labels__class_weight_of_an_integer_that_is_no_float64_class(label):
     classes = np.array([0.5, LARGE])

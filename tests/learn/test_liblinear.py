@@ -1,9 +1,5 @@
 """LIBLINEAR on shards: the same model value, C chosen by seed, a refusal before memory runs out."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -243,24 +239,3 @@ def test_command__trains_by_liblinear(digits, tmp_path):
     assert "squared_hinge, C 1" in done.stdout
     assert "train: C 0.01, held-out accuracy" in done.stderr
     assert dkfeat.load_model(tmp_path / "m").training["solver"] == "liblinear"
-
-
-@pytest.mark.slow
-def test_job__trains_by_liblinear(digits, tmp_path):
-    shards = digits["binary"].shards.storage.url
-    (tmp_path / "job.yaml").write_text(f"train: {{shards: {shards}, test: {shards}, solver: liblinear, C: [0.1, 1]}}")
-    program = Path(__file__).parents[2] / "jobs" / "train.py"
-    done = subprocess.run([sys.executable, program, tmp_path / "job.yaml"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "test accuracy 9" in done.stdout
-
-
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "log_loss"])
-@pytest.mark.parametrize("labels", [(0.5, 1.5), (0.5, 1.5, 2.5)])
-def test_train__classes_may_be_fractions(tmp_path, labels, loss):
-    text = "".join(f"{label} {column}:1\n" for column, label in enumerate(labels, 1)) * 10
-    (tmp_path / "rows.svm").write_text(text)
-    gcws = dkfeat.GCWSFeatures(16, random_state=0)
-    dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "features", gcws, progress=False)
-    model = dkfeat.train(tmp_path / "features", dkfeat.Liblinear(loss=loss, C=1.0), progress=False)
-    assert model.predict(np.eye(len(labels))).tolist() == list(labels)

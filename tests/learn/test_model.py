@@ -52,11 +52,6 @@ def test_decision_function__is_the_product_of_weights_and_features(rows, n_class
     np.testing.assert_allclose(scores.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_decision_function__codes_and_rows_score_alike(rows):
-    model = make_model()
-    np.testing.assert_array_equal(model.decision_function(model.map.encode(rows)), model.decision_function(rows))
-
-
 def test_decision_function__is_the_same_in_parts(rows, monkeypatch):
     whole = make_model().decision_function(rows)
     monkeypatch.setattr("dkfeat.learn.model.SCORED_BYTES", 7 * 8 * 10)

@@ -6,7 +6,7 @@ import pytest
 
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
-from dkfeat.errors import CommitError, ConfigError, ParseError, SourceNotFoundError
+from dkfeat.errors import CommitError, ConfigError, ParseError
 from dkfeat.learn import predict as module
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.predict import predict_file
@@ -128,11 +128,6 @@ def test_predict__urls_that_can_only_be_read_from(trained):
     expected = predict_file(model, str(folder / "test.svm"))
     assert predict_file(model, url) == expected
     assert dkfeat.evaluate(model, url, progress=False).summary["accuracy"] == expected.accuracy
-
-
-def test_predict__no_such_file(trained, tmp_path):
-    with pytest.raises(SourceNotFoundError):
-        predict_file(trained[2], str(tmp_path / "none.svm"))
 
 
 def test_predict__a_model_without_input_options_needs_a_source(trained):

@@ -48,15 +48,6 @@ def test_epoch_lines__what_follows_begins_on_a_line_of_its_own(epochs):
     assert stream.getvalue().endswith("rows/s\033[K\n")
 
 
-def test_epoch_lines__without_test_shards_there_is_no_accuracy(clock):
-    stream = io.StringIO()
-    clock[0] = 1.0
-    lines = epoch_lines.EpochLines(1, stream)
-    clock[0] = 3.0
-    lines({"epoch": 1, "rows": 100})
-    assert stream.getvalue() == "train: epoch 1 of 1, 50 rows/s\n"
-
-
 def test_epoch_lines__a_notebook_gets_one_line_that_ends_with_the_last_epoch(monkeypatch, capsys):
     shown = []
 

@@ -102,12 +102,6 @@ def test_train__a_test_label_unknown_in_training_counts_as_a_miss():
     assert model.history[-1]["test_accuracy"] <= np.mean(test.y < 5)
 
 
-def test_train__float_labels_are_classes_like_others():
-    X, y = blobs(200, 2, seed=1)
-    model = quiet(FakeShards(X, np.where(y == 3, -0.5, 2.5)), epochs=2)
-    assert model.classes.tolist() == [-0.5, 2.5]
-
-
 @pytest.mark.parametrize("progress", ["lines", "callable", "off"])
 def test_train__progress(progress, capsys):
     train, test = FakeShards(*blobs(100, 2, seed=1)), FakeShards(*blobs(100, 2, seed=2))

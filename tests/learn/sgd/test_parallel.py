@@ -81,11 +81,6 @@ def test_homes__stay_while_their_worker_lives(n_parts, clusters):
         before = now
 
 
-def test_homes__fill_threads_evenly():
-    homes = PartPlacement(8)({"a": 1, "b": 3})
-    assert sorted(homes.values()) == ["a"] * 2 + ["b"] * 6
-
-
 def test_rows_cache__keeps_what_came_first():
     cache = RowsCache(10)
     read = []

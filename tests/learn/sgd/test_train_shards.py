@@ -7,7 +7,7 @@ from sklearn.datasets import dump_svmlight_file, load_digits
 import dkfeat
 from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
-from tests.conftest import ROWS, libsvm_text
+from tests.conftest import ROWS
 from tests.learn.fakes import by_sgd
 
 
@@ -44,21 +44,6 @@ def test_train__weights_do_not_depend_on_the_number_of_loaders(folder):
         assert model.coef.tobytes() == models[0].coef.tobytes()
         assert model.intercept.tobytes() == models[0].intercept.tobytes()
         assert model.history == models[0].history
-
-
-def test_train__test_labels_unseen_in_training_are_misses(folder, tiny_rows, tmp_path):
-    X, labels = tiny_rows
-    y = np.where(np.arange(ROWS) % 4 == 0, 7, labels)  # the training rows once more, each fourth with another label
-    (tmp_path / "test.svm").write_text(libsvm_text(X, y))
-    test = tmp_path / "test"
-    dkfeat.featurize(
-        tmp_path / "test.svm", test, like=folder, progress=False, client=ExecutionConfig(scheduler="synchronous")
-    )
-    model = trained(folder, test=test)
-    predicted = model.predict(dkfeat.open_shards(test).codes())
-    assert set(predicted) == {-1, 1}
-    assert model.history[-1]["test_accuracy"] == np.mean(predicted == y) <= 0.75
-    assert model.history[-1]["test_accuracy"] == model.score(X, y)
 
 
 def test_train__dense_features_are_learnt_saved_and_served(tmp_path):
