@@ -1,59 +1,19 @@
 """DartFeatures: parameters, codes and samples, preparation of rows, and estimates from codes."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkfeat
 from dkfeat import DartFeatures, GCWSFeatures
 from dkfeat.blocks import PackedCodes
 from dkfeat.config import ExecutionConfig
-from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import gmm
-from dkfeat.maps import _rows
 from dkfeat.theory import darts, fourier
+from tests.maps.test_sampled import same, some_rows
 
 PATIENT = settings(max_examples=30)  # the first call compiles
-
-
-def some_rows(n_samples=30, n_features=9, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n_samples, n_features)) * (rng.random((n_samples, n_features)) < 0.6)
-
-
-def same(left, right):
-    return left.shape == right.shape and (left != right).nnz == 0
-
-
-@parametrize_with_checks([DartFeatures(n_components=3, bits=3, center=0.5, normalize="l2", p=2.0, random_state=1)])
-def test_fit__options_keep_scikit_learns_rules(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("n_components", [0, 1.0, None, True, 2**24 + 1]),
-        ("bits", [0, 17, 8.0, None, True]),
-        ("p", [0, np.inf, 1001, "1"]),
-        ("center", [np.nan, [1.0, 2.0]]),
-        ("normalize", ["l3", True]),
-        ("random_state", [-1, 2**64, "7"]),
-    ],
-)
-def test_fit__refuses_parameters_out_of_range(name, values):
-    for value in values:
-        with pytest.raises(ConfigError, match=name):
-            DartFeatures(**{name: value}).fit_width(9)
 
 
 @PATIENT
@@ -102,42 +62,6 @@ def test_sample__only_held_coordinates_of_the_right_sign():
     assert (2.0 ** octaves[held] <= values[held]).all()  # a row owns no dart above its weight
 
 
-@pytest.mark.fault("I-09")
-@pytest.mark.parametrize("n_features", [2**31, 2**40])
-def test_transform__width_of_the_input_costs_nothing(n_features):
-    features = DartFeatures(32, random_state=0).fit_width(n_features)
-    data, columns = np.array([1.0, -2.0]), np.array([7, n_features - 1])
-    X = sp.csr_matrix((data, columns, np.array([0, 2])), shape=(1, n_features))
-    features.transform(X), features.sample(X)  # compiled from here on
-    tracemalloc.start()
-    i_star, _ = features.fit(X).sample(X)
-    Z = features.transform(X)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 4 * 2**20
-    assert set(i_star[0].tolist()) == {14, 2 * n_features - 1}
-    assert Z.nnz == 32
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, sp.csc_matrix])
-def test_preparation__centres_and_normalises_before_sampling(kind):
-    X, center = some_rows(), np.arange(9.0) - 4
-    X[4] = center
-    prepared = X - center
-    norms = np.abs(prepared).max(axis=1, keepdims=True)
-    prepared = np.divide(prepared, norms, out=prepared, where=norms > 0)
-    features = DartFeatures(64, center=center, normalize="max", random_state=0).fit(X)
-    assert same(features.transform(kind(X)), DartFeatures(64, random_state=0).fit(X).transform(prepared))
-    assert features.encode(kind(X)).empty.tolist() == [row == 4 for row in range(30)]
-
-
-def test_p__is_the_power_of_every_coordinate():
-    X = 2.0 ** np.random.default_rng(0).integers(-9, 9, (40, 9)) * np.sign(some_rows(40))
-    left = DartFeatures(256, p=2, random_state=0).fit(X).sample(X)
-    right = DartFeatures(256, random_state=0).fit(X).sample(np.sign(X) * X**2)
-    assert np.mean(np.equal(left, right).all(axis=0)) > 0.999  # 2 log x and log x^2 may round apart
-
-
 @pytest.mark.parametrize("scale", [2.0**-990, 2.0**-60, 2.0**60, 2.0**990])
 def test_scale__by_a_power_of_two_moves_the_octaves_alone(scale):
     X = np.sign(some_rows()) * np.maximum(np.abs(some_rows()), 1e-3)
@@ -158,21 +82,6 @@ def test_scale__extremes_of_both_dtypes_work():
     assert same(features.transform(narrow), features.transform(narrow.astype(np.float64)))
     steep = DartFeatures(64, p=1000.0, random_state=0).fit_width(3)
     assert sorted(set(steep.sample(wide)[0][0].tolist())) == [0, 3]
-
-
-@pytest.mark.parametrize("bits", [1, 8])
-def test_estimate_kernel__corrects_chance_and_keeps_empty_rows_at_0(bits):
-    X = sp.csr_matrix(np.kron(np.eye(2), np.ones((8, 300))))
-    X = sp.vstack([X, sp.csr_matrix((1, 600))], format="csr")
-    features = DartFeatures(2048, bits=bits, random_state=0).fit(X)
-    codes = features.encode(X)
-    estimate = features.estimate_kernel(codes)
-    assert np.array_equal(estimate, features.estimate_kernel(codes, codes))
-    error = np.sqrt(darts.dart_variance(0.0, bits) / 2048)
-    assert np.abs(estimate[:8, 8:16]).max() < 4.5 * error  # one of equal pairs: fails one correct program in 150,000
-    assert not estimate[16].any()
-    assert not estimate[:, 16].any()
-    assert (estimate[:8, :8] == 1).all()
 
 
 def test_kernel_pairs__errors_are_those_of_theory_without_a_bias():
@@ -204,22 +113,6 @@ def test_estimate_correlation__of_normal_rows():
     features = DartFeatures(2**13, random_state=0).fit(X)
     # 4 standard errors of g: 4 * 0.5 / 90 = 0.022 from codes, 0.02 from columns; slope of rho in g at most 4 here
     assert abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.6) < 4 * (0.022 + 0.02)
-    squared = DartFeatures(8, p=2.0, random_state=0).fit_width(3)
-    with pytest.raises(ConfigError, match=r"p=2\.0.*p=1 only"):
-        squared.estimate_correlation(squared.encode(np.ones((1, 3))))
-
-
-@pytest.mark.parametrize("limit", ["SWEPT_ROWS", "_BLOCK_NONZEROS"])
-def test_encode__sparse_blocks_of_any_size_give_the_same(limit, monkeypatch, rng):
-    X = sp.random(60, 400, density=0.05, format="csr", random_state=rng)
-    features = DartFeatures(n_components=24, random_state=3).fit(X)
-    whole, samples = features.encode(X), features.sample(X)
-    monkeypatch.setattr(_rows, limit, 17)
-    for again, before in zip([*features.encode(X), *features.sample(X)], [*whole, *samples], strict=True):
-        np.testing.assert_array_equal(again, before)
-    X.data[-1] = np.nan
-    with pytest.raises(InputError, match=f"row {np.flatnonzero(np.diff(X.indptr))[-1]}, column"):
-        features.encode(X)
 
 
 def test_shards__hold_the_codes_and_a_model_of_them_predicts(tmp_path):
@@ -247,11 +140,3 @@ def test_shards__hold_the_codes_and_a_model_of_them_predicts(tmp_path):
     again = dkfeat.load_model(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     np.testing.assert_array_equal(dkfeat.load_pipeline(tmp_path / "model").predict(X), model.predict(X))
-
-
-def test_pipeline__linear_learning_beats_the_raw_features():
-    X, y = load_digits(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, random_state=0)
-    raw = LinearSVC(C=0.01, random_state=0).fit(X, y).score(X_test, y_test)
-    model = make_pipeline(DartFeatures(512, random_state=0), LinearSVC(C=0.01, random_state=0)).fit(X, y)
-    assert model.score(X_test, y_test) > max(0.97, raw)

@@ -1,29 +1,20 @@
-import itertools
-import json
 import tracemalloc
 
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.utils.estimator_checks import check_estimator
 
 from dkfeat.compiled.random import levy
-from dkfeat.errors import ConfigError, InputError
+from dkfeat.errors import InputError
 from dkfeat.kernels.rbf import exponential_semigroup, reciprocal_semigroup
-from dkfeat.maps import LaplaceFeatures, from_spec
+from dkfeat.maps import LaplaceFeatures
 from dkfeat.projections import CirculantProjection
+from tests.maps.test_projected import non_negative_rows as some_rows
 from tests.reference import laplace as reference
 
 KERNELS = ["exponential", "reciprocal"]
 PROJECTIONS = ["dense", "circulant", "alternating_circulant"]
-
-
-def some_rows(n_samples=30, n_features=21, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.exponential(0.02, (n_samples, n_features)) * (rng.random((n_samples, n_features)) < 0.6)
-    X[::7] = 0
-    return X.astype(np.float32).astype(np.float64)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -119,80 +110,6 @@ def test_laplace__weights_beyond_any_transform_are_added_one_by_one(n_mixtures):
         assert np.allclose(W.project(rows), X.astype(np.float64) @ W.matrix().T, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("n_features", [100, 200])  # by scipy's transforms and by ours
-@pytest.mark.parametrize("projection", PROJECTIONS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_laplace__features_do_not_depend_on_blocks_or_container(kernel, projection, n_features):
-    X = some_rows(41, n_features)
-    fitted = LaplaceFeatures(270, kernel=kernel, projection=projection, random_state=1).fit(X)
-    whole = fitted.transform(X)
-    for kind in (np.asarray, np.asfortranarray, sp.csr_matrix, np.float32):
-        for cuts in ((0, 41), (0, 1, 17, 41), range(42)):
-            parts = [fitted.transform(kind(X[a:b])) for a, b in itertools.pairwise(cuts)]
-            assert np.array_equal(np.vstack(parts), whole)
-
-
-@pytest.mark.parametrize("projection", PROJECTIONS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_laplace__obeys_all_of_scikit_learns_checks(kernel, projection):
-    check_estimator(LaplaceFeatures(8, kernel=kernel, projection=projection), on_skip=None)
-
-
-@pytest.mark.parametrize("projection", PROJECTIONS)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_laplace__spec_reads_back(kernel, projection):
-    X = some_rows()
-    fitted = LaplaceFeatures(
-        20, kernel=kernel, beta=0.3, rate=7, projection=projection, n_mixtures=3, random_state=1
-    ).fit(X)
-    again = from_spec(json.loads(json.dumps(fitted.to_spec())))
-    assert again.fingerprint() == fitted.fingerprint()
-    assert np.array_equal(again.transform(X), fitted.transform(X))
-
-
-KNOWN = {
-    ("exponential", "dense"): [
-        [0.06778448, 0.4483554, 0.4512241, 0.0831773],
-        [0.4649931, 0.4591965, 0.3091163, 0.2093019],
-    ],
-    ("exponential", "circulant"): [
-        [0.4178928, 0.3699416, 0.3978311, 0.1933653],
-        [0.4363448, 0.4583133, 0.4651349, 0.3479379],
-    ],
-    ("exponential", "alternating_circulant"): [
-        [0.1933653, 0.2007626, 0.4043826, 0.0],
-        [0.3479379, 0.483476, 0.3130353, 0.2698508],
-    ],
-    ("reciprocal", "dense"): [
-        [0.1617594, 0.1944041, 0.0945686, 0.2857364],
-        [0.3968231, 0.4030336, 0.2639529, 0.3978543],
-    ],
-    ("reciprocal", "circulant"): [
-        [0.2926974, 0.3635598, 0.3040514, 0.3773798],
-        [0.4457656, 0.3989617, 0.4002231, 0.4581477],
-    ],
-    ("reciprocal", "alternating_circulant"): [
-        [0.3773798, 0.4124608, 0.1837739, 0.4474593],
-        [0.4581477, 0.3084749, 0.4784366, 0.4587708],
-    ],
-}
-
-
-def test_laplace__known_answers():
-    # frozen: another version of the streams is another version of the map
-    X = np.array([[0.1, 0.0, 0.5], [0.0, 0.25, 0.0]])
-    for (kernel, projection), expected in KNOWN.items():
-        fitted = LaplaceFeatures(4, kernel=kernel, projection=projection, n_mixtures=2, random_state=7)
-        assert np.allclose(fitted.fit_transform(X), expected, rtol=1e-5, atol=1e-7)
-
-
-def test_laplace__the_number_of_columns_is_unbounded():
-    X = sp.csr_matrix((np.full(3, 0.1), ([0, 0, 1], [5, 2**39, 2**39])), shape=(2, 2**40))
-    Z = LaplaceFeatures(64, random_state=0).fit_width(2**40).transform(X)
-    narrow = sp.csr_matrix((np.full(3, 0.1), ([0, 0, 1], [5, 2**39, 2**39])), shape=(2, 2**39 + 1))
-    assert np.array_equal(LaplaceFeatures(64, random_state=0).fit_width(2**39 + 1).transform(narrow), Z)
-
-
 @pytest.mark.parametrize("projection", PROJECTIONS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_laplace__values_of_any_size_give_no_nan(kernel, projection):
@@ -224,32 +141,6 @@ def test_laplace__beta_and_rate_are_units(kernel):
     assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("params", "text"),
-    [
-        ({"beta": 0}, "beta=0, but it must be a finite number above 0"),
-        ({"beta": np.nan}, "beta=nan"),
-        ({"rate": -1.0}, "rate=-1.0, but it must be a finite number above 0"),
-        ({"rate": np.inf}, "rate=inf"),
-        ({"n_components": 0}, "n_components=0"),
-        ({"kernel": "rbf"}, "kernel='rbf', but it must be one of 'exponential', 'reciprocal'"),
-        ({"projection": "fastfood"}, "projection='fastfood', but it must be one of 'dense', 'circulant', 'altern"),
-        ({"n_mixtures": 0}, "n_mixtures=0"),
-        ({"n_mixtures": "log"}, "n_mixtures='log', but it must be 'log2' or"),
-        ({"random_state": -3}, "random_state=-3"),
-    ],
-)
-def test_laplace__refuses_settings_out_of_range(params, text):
-    with pytest.raises(ConfigError, match=text):
-        LaplaceFeatures(**params).fit(some_rows())
-
-
-@pytest.mark.parametrize("projection", PROJECTIONS[1:])
-def test_laplace__circulant_projections_refuse_rows_too_wide(projection):
-    with pytest.raises(ConfigError, match=r"n_features=16,777,217, .* choose projection='dense'"):
-        LaplaceFeatures(projection=projection).fit_width(2**24 + 1)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, np.float32, sp.csr_matrix, sp.csc_array])
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_laplace__names_a_negative_value(projection, kind):
@@ -276,15 +167,6 @@ def test_laplace__dask_arrays_are_checked_when_transformed():
     features = LaplaceFeatures(8, random_state=0).fit(blocks).transform(blocks)
     with pytest.raises(InputError, match=r"^Negative values in data: X holds -1 at row 3, column 4"):
         features.compute(scheduler="synchronous")
-
-
-@pytest.mark.parametrize(
-    ("n_features", "n_mixtures", "expected"), [(64, "log2", 6), (65, "log2", 7), (1, "log2", 2), (64, 2, 2), (64, 5, 5)]
-)
-def test_laplace__mixtures(n_features, n_mixtures, expected):
-    fitted = LaplaceFeatures(projection="alternating_circulant", n_mixtures=n_mixtures).fit_width(n_features)
-    assert fitted._settings.operator.n_mixtures == expected
-    assert LaplaceFeatures(projection="circulant").fit_width(64)._settings.operator.n_mixtures == 1
 
 
 def peak_bytes(run):
