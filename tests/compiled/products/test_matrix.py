@@ -1,14 +1,8 @@
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numba.core.codegen import get_host_cpu_features
 
 from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
-from tests.programs import AVX2
 
 
 def some_product(n_samples, n_columns, n_tiles, seed=0, dtype=np.float32):
@@ -89,26 +83,3 @@ def test_products__columns_may_come_in_parts():
         multiply_sparse(indptr, positions, rows.data, part.shape[1], held.ravel(), 128, sparse.reshape(-1), 0, 128)
     assert np.array_equal(parts, whole)
     assert np.array_equal(sparse, whole)
-
-
-SCRIPT = """
-import hashlib
-import numpy as np
-from dkfeat.compiled.products.matrix import multiply_dense
-digest = hashlib.sha256()
-for dtype, sums in ((np.float32, np.float32), (np.float64, np.float64), (np.float32, np.float64)):
-    x, table = (np.random.default_rng(n).standard_normal(n).astype(dtype) for n in (13 * 200, 2 * 200 * 64))
-    out = np.zeros(13 * 128, sums)
-    multiply_dense(x, 13, 200, table, 128, out, 0, 128)
-    digest.update(out.tobytes())
-print(digest.hexdigest())
-"""
-
-
-@pytest.mark.skipif("+fma" not in get_host_cpu_features(), reason="needs a processor with fused arithmetic")
-def test_products__same_bits_with_avx2_alone():
-    digests = set()
-    for change in ({}, AVX2):
-        command, environment = [sys.executable, "-c", SCRIPT], {**os.environ, **change}
-        digests.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
-    assert len(digests) == 1

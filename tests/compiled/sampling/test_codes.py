@@ -1,10 +1,23 @@
 """Bit-packed codes and their one-hot columns."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkfeat.compiled.sampling.codes import one_hot_columns
+from dkfeat.compiled.sampling.codes import (
+    best_rows,
+    count_matches,
+    count_pair_matches,
+    empty_heaps,
+    in_whole_bytes,
+    keep_best,
+    merged,
+    one_hot_columns,
+    pack_bytes,
+    pack_tile,
+)
+from tests.reference.gcws import unpack
 
 PATIENT = settings(deadline=None)  # the first call compiles
 
@@ -35,3 +48,101 @@ def test_one_hot_columns__skips_empty_rows():
     columns = np.full(2, -1, np.int32)
     one_hot_columns(np.array([[0], [0x21], [0]], np.uint8), np.array([True, False, True]), 2, 4, columns)
     assert columns.tolist() == [1, 18]
+
+
+@pytest.mark.parametrize(("i_bits", "t_bits"), [(1, 0), (3, 0), (8, 0), (8, 2), (11, 1), (16, 0), (16, 2)])
+@pytest.mark.parametrize("n_components", [5, 16, 37])
+def test_pack_tile__round_trip(i_bits, t_bits, n_components):
+    rng = np.random.default_rng(i_bits)
+    bits, n_rows = i_bits + t_bits, 4
+    row_bytes = -(-n_components * bits // 8)
+    packed = np.full(n_rows * row_bytes, 255, np.uint8)
+    expected = np.empty((n_rows, n_components), np.int64)
+    for component in range(0, n_components, 16):
+        kept = rng.integers(0, 1 << i_bits, n_rows * 16).astype(np.uint8 if i_bits <= 8 else np.uint16)
+        levels = rng.integers(-(10**6), 10**6, n_rows * 16).astype(np.float32)
+        levels[:3] = -(2.0**40), 3 * 2.0**30, -1
+        n_live = min(16, n_components - component)
+        pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed)
+        codes = kept.astype(np.int64) | (levels.astype(np.int64) % (1 << t_bits)) << i_bits
+        expected[:, component : component + n_live] = codes.reshape(n_rows, 16)[:, :n_live]
+    assert np.array_equal(unpack(packed.reshape(n_rows, -1), n_components, bits), expected)
+
+
+def test_pack_bytes__equals_pack_tile():
+    kept = np.random.default_rng(0).integers(0, 256, 3 * 16).astype(np.uint8)
+    one, other = np.zeros(3 * 48, np.uint8), np.zeros(3 * 48, np.uint8)
+    pack_bytes(kept, 16, 48, one)
+    pack_tile(kept, np.zeros(0, np.float32), 8, 0, 16, 16, 48, other)
+    assert np.array_equal(one, other)
+    assert np.array_equal(one.reshape(3, 48)[:, 16:32], kept.reshape(3, 16))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8, 11, 16, 18])
+@given(data=st.data())
+def test_count_matches__counts_equal_codes(bits, data):
+    n_components = data.draw(st.integers(1, 2100 // bits))
+    n_queries, n_rows = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 40))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    codes = rng.integers(0, 1 << bits, (n_queries + n_rows, n_components))
+    # most codes of a row are those of the first one, so that all counts occur
+    kept = rng.random(codes.shape) < rng.random((len(codes), 1))
+    codes = np.where(kept, codes[0], codes)
+    queries, rows = _pack(codes[:n_queries], bits), _pack(codes[n_queries:], bits)
+    (queries, wide), (rows, _) = (in_whole_bytes(packed, n_components, bits) for packed in (queries, rows))
+    counts = count_matches(queries, rows, n_components, wide)
+    expected = (codes[:n_queries, None] == codes[None, n_queries:]).sum(axis=2)
+    assert counts.dtype == np.int32
+    assert np.array_equal(counts, expected)
+
+    left, right = rng.integers(0, n_queries, 60), rng.integers(0, n_queries + n_rows, 60)
+    both = np.concatenate([queries, rows])
+    assert np.array_equal(
+        count_pair_matches(both, left, right, n_components, wide), (codes[left] == codes[right]).sum(axis=1)
+    )
+
+
+def _pack(codes, bits):
+    one_bit_each = codes[:, :, None] >> np.arange(bits) & 1
+    one_bit_each = one_bit_each.reshape(len(codes), bits * codes.shape[1])
+    return np.packbits(one_bit_each.astype(np.uint8), axis=1, bitorder="little")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 700])
+def test_keep_best__most_equal_codes_and_lower_rows_first(cut):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 4, (900, 24), dtype=np.uint8)  # few different counts: many ties
+    empty = rng.random(900) < 0.01
+    queries, own = (codes[:70], empty[:70]), np.arange(70)
+    own[50:] = -1
+    parts = []
+    for rows in (slice(0, cut), slice(cut, 900)):
+        heaps = empty_heaps(70, 40)
+        keep_best(queries, (codes[rows], empty[rows]), rows.start, own, heaps, 24, 8)
+        parts.append(heaps)
+    counts, rows = best_rows(merged(*parts))
+
+    expected = (codes[:70, None] == codes[None]).sum(axis=2)
+    expected[empty[:70]] = 0
+    expected[:, empty] = 0
+    expected[np.arange(50), np.arange(50)] = -1  # a query is not compared with its own row
+    order = np.argsort(-expected, axis=1, kind="stable")[:, :40]
+    assert empty[:70].any()
+    assert np.array_equal(rows, order)
+    assert np.array_equal(counts, np.take_along_axis(expected, order, axis=1))
+
+
+def test_best_rows__fewer_rows_than_places():
+    heaps, codes = empty_heaps(1, 3), (np.zeros((1, 1), np.uint8), np.zeros(1, np.bool_))
+    keep_best(codes, codes, 5, np.array([-1]), heaps, 1, 8)
+    counts, rows = best_rows(heaps)
+    assert (counts.tolist(), rows.tolist()) == ([[1, -1, -1]], [[5, -1, -1]])
+
+
+def test_keep_best__counts_of_the_most_components():
+    heaps, none = empty_heaps(1, 2), np.zeros(2, np.bool_)
+    codes = np.zeros((2, 2**24 // 8), np.uint8)
+    codes[0, 0] = 1
+    keep_best((codes[1:], none[1:]), (codes, none), 2**38 - 2, np.array([-1]), heaps, 2**24, 1)
+    counts, rows = best_rows(heaps)
+    assert (counts.tolist(), rows.tolist()) == ([[2**24, 2**24 - 1]], [[2**38 - 1, 2**38 - 2]])

@@ -1,7 +1,5 @@
 """Decimal text to floats, bit for bit."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,11 +1,7 @@
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
-from dkfeat.compiled.products.convolution import SMALLEST, convolve_rows, spectra_of
+from dkfeat.compiled.products.convolution import SMALLEST, add_shifted, convolve_rows, spectra_of
 
 
 def some_mixture(n, m, n_features, n_samples=3):
@@ -53,24 +49,18 @@ def test_convolution__a_row_does_not_depend_on_its_place():
         assert np.array_equal(one[0], many[i])
 
 
-DIGEST = """
-import hashlib, numpy as np
-from dkfeat.compiled.products.convolution import convolve_rows, spectra_of
-x = (np.arange(3 * 500) % 17 / 16).astype(np.float32).reshape(3, 500)
-weights = (np.arange(3 * 512) % 29 / 32).reshape(3, 512)
-choice = (np.arange(512) % 3).astype(np.uint16)
-out = np.empty((3, 512), np.float32)
-convolve_rows(x, choice, spectra_of(weights), out, 0, 512)
-print(hashlib.sha256(out.tobytes()).hexdigest())
-"""
-
-
-@pytest.mark.slow
-def test_convolution__is_equal_on_other_cpus_and_without_the_jit():
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", DIGEST], env=os.environ | name, capture_output=True, text=True, check=True
-        ).stdout
-        for name in ({}, {"NUMBA_CPU_NAME": "generic"}, {"NUMBA_DISABLE_JIT": "1"})
-    }
-    assert len(found) == 1
+@pytest.mark.parametrize(("n_columns", "n", "width"), [(7, 7, 7), (5, 8, 8), (5, 8, 3), (1, 4, 2), (6, 6, 1)])
+def test_shifts__add_up_to_a_circular_convolution(n_columns, n, width):
+    rng = np.random.default_rng(1)
+    x, weights = rng.random((3, n_columns), np.float32), rng.random(4).astype(np.float32)
+    factors = rng.integers(-1, 2, n_columns).astype(np.float32)
+    shifts = np.array([0, n - 1, n // 2, 0])
+    out = np.ones((3, width + 4), np.float32)
+    add_shifted(x.ravel(), (3, n_columns, n), factors, shifts, weights, out.reshape(-1), 2, width, width + 4)
+    expected = np.ones((3, n))
+    for shift, weight in zip(shifts, weights, strict=True):
+        for j in range(n_columns):
+            expected[:, (shift + j) % n] += weight * factors[j] * x[:, j]
+    assert np.allclose(out[:, 2 : 2 + width], expected[:, :width], rtol=1e-6)
+    assert (out[:, :2] == 1).all()
+    assert (out[:, 2 + width :] == 1).all()

@@ -8,7 +8,7 @@ import pytest
 from dkfeat.compiled import simd
 from dkfeat.compiled.jit import kernel
 from dkfeat.compiled.simd import LANES
-from tests.compiled.simd.inspection import assembly
+from tests.compiled.inspection import assembly
 
 jit = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compares compiled vectors with their NumPy equivalents")
 
