@@ -1,26 +1,18 @@
-"""Featurization of a source into shards: resolve, plan, run, commit."""
+"""Featurization of a source into shards: open, resolve, plan, run, commit."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.map_costs import estimate_costs
-from dkfeat.engine.open import Target, as_target, open_target, run_parameters
-from dkfeat.engine.plan import make_plan
-from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve import Draft, Resolved, make_draft, read_existing, resolve
-from dkfeat.engine.run import run_plan
-from dkfeat.engine.runners.open import LazyRunner
-from dkfeat.engine.scan import run_scan
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
-from dkfeat.engine.tasks.landmarks import fit_to_rows, sidecar_files
-from dkfeat.sources.base import Scan, Source
+from dkfeat.engine.open import Target, open_run, run_parameters
+from dkfeat.engine.plan import plan_tasks
+from dkfeat.engine.progress import ProgressState
+from dkfeat.engine.resolve import resolve
+from dkfeat.engine.run import commit, run_tasks
+from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
-from dkfeat.store.commit.target import locked
-from dkfeat.store.shards.columns import schema_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -28,9 +20,6 @@ if TYPE_CHECKING:
     from dkfeat.config import ExecutionConfig
     from dkfeat.maps import FeatureMap
     from dkfeat.store.manifest.manifest import Manifest
-
-
-logger = logging.getLogger(__name__)
 
 
 @run_parameters
@@ -82,9 +71,8 @@ def featurize(
         unless ``dask.config.set(scheduler=...)`` sets "threads", "processes" or "synchronous"; else the keys under
         ``dkfeat`` in Dask's configuration, else the scheduler that Dask is set to use, else threads of this process.
     progress : bool or callable, default=True
-        True reports on standard error, or below the cell of a notebook, first of all if the map is one of
-        `GCWSFeatures` and `DartFeatures` and the other one takes less than half the time for the source's first rows.
-        A callable receives a `ProgressState` after each task.
+        True reports on standard error, or below the cell of a notebook. A callable receives a `ProgressState` after
+        each task.
     storage_options : mapping or None
         Options of fsspec for sources given by URL. They are never stored.
 
@@ -118,65 +106,9 @@ def featurize(
     >>> manifest.rows, manifest.labels
     (2, (-1, 1))
     """
-    source, target = as_source(source, storage_options), as_target(target)
-    limit = BadRowLimit(source)
-    storage, files = open_target(target, source, beside=like)
-    reporter = Progress(progress)
-    with locked(storage) as lock, LazyRunner(client) as runners:  # locked before a scan, which may take hours
-        existing = read_existing(storage, like, target.storage_options)
-        draft = make_draft(source, map, files, existing=existing, layout=layout)
-        costs = estimate_costs(draft) if progress is True else None
-        if costs is not None and costs.cheaper not in (None, draft.map.name):
-            reporter.note(f"{costs.cheaper} estimates the same kernel in less time: {costs.describe()}")
-        resolved, scan = _resolve(draft, runners, limit, reporter)
-        plan = None
-        if existing.target is None:  # nothing is written yet, so an impossible plan leaves no files
-            plan = make_plan(resolved, storage.url, scan)
-            plan.check(runners.get().memory_limit)
-        return run_plan(
-            plan,
-            resolved,
-            storage,
-            runners,
-            limit,
-            reporter,
-            schema=_schema(resolved),
-            sidecars=sidecar_files(resolved.map),
-            resume=target.resume,
-            keep_changed=target.on_changed_source == "keep",
-            lock=lock,
-        )
-
-
-def _resolve(draft: Draft, runners: LazyRunner, limit: BadRowLimit, reporter: Progress) -> tuple[Resolved, Scan | None]:
-    """Resolve a draft, with a pass over the source if needed, and another one if its map must be fitted to rows."""
-    if not draft.needs_scan:
-        return resolve(draft), None
-    with suggesting_quarantine(draft.source):
-        scan = run_scan(draft.source, draft.files, runners.get(), reporter)
-    limit.check(scan.n_bad_rows, scan.n_rows + scan.n_bad_rows, scan.first_bad)
-    if not scan.n_rows and draft.source.n_features is None:
-        logger.warning(
-            "the source has no rows, so the data set is made for n_features=%d, and rows of more columns cannot be "
-            "added later; pass n_features (--n-features), or featurize a source with rows first",
-            scan.n_features,
-        )
-    if not draft.needs_rows:
-        return resolve(draft, scan), scan
-    source = draft.source if draft.source.is_resolved else draft.source.resolve(scan)
-    return resolve(draft, scan, fit_to_rows(draft.map, source, scan, runners.get(), reporter)), scan
-
-
-def _schema(resolved: Resolved) -> dict[str, str]:
-    """Return columns and types of the shards."""
-    output, source = resolved.spec["output"], resolved.source
-    return schema_of(
-        output["layout"],
-        output["row_bytes"] if output["layout"] == "codes" else output["n_features_out"],
-        source.label_dtype,
-        multilabel=source.multilabel,
-        query_id=bool(source.query_id),
-        weight=source.has_weights,
-        kept=source.kept,
-        values=output.get("values", True),
-    )
+    source = as_source(source, storage_options)
+    with open_run(source, target, like=like, client=client, progress=progress) as opened:
+        resolved = resolve(opened, map, layout)
+        planned = plan_tasks(resolved)
+        finished = run_tasks(planned)
+        return commit(finished)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
-from dkfeat.engine.resolve import Draft
+from dkfeat.engine.resolve import Resolved
 from dkfeat.errors import DkfeatError
 from dkfeat.sources.base import Source
 
@@ -110,13 +110,13 @@ def dart_work(nonzeros: float, n_components: int) -> tuple[float, float]:
     return n_components * (math.log(tile) + MARGIN), n_tiles * nonzeros
 
 
-def estimate_costs(draft: Draft) -> MapCosts | None:
+def estimate_costs(settings: Resolved) -> MapCosts | None:
     """Estimate the costs of GCWS and darts for a run from at most 8 MiB of its first rows.
 
     Parameters
     ----------
-    draft : Draft
-        Settings of the run; the source need not be resolved.
+    settings : Resolved
+        Settings of the run before a pass over its source.
 
     Returns
     -------
@@ -124,14 +124,14 @@ def estimate_costs(draft: Draft) -> MapCosts | None:
         None if there is no choice between the two maps (the map is another one, fitted, or that of existing shards), if
         a centre makes rows dense, or if no rows can be read, which is left to the run to report.
     """
-    existing, map = draft.existing, draft.map
-    is_chosen = existing.target is not None or existing.like is not None or hasattr(map, "n_features_in_")
+    opened, map = settings.opened, settings.map
+    is_chosen = opened.target is not None or opened.like is not None or hasattr(map, "n_features_in_")
     if map.name not in ("gcws", "dart") or is_chosen:
         return None
     if map.center is not None and np.any(map.center):
         return None
     try:
-        X = _first_rows(draft.source, draft.files)
+        X = _first_rows(settings.source, settings.opened.files)
     except DkfeatError:
         return None
     if not X.nnz:

@@ -1,25 +1,35 @@
-"""Sources and targets from the paths and URLs of callers, and the policy of a run into a target."""
+"""First step of a run: open its source and its target, and read the settings that exist there and at `like`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.deprecation import moved_parameters
-from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import is_url
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.runners.open import LazyRunner
+from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, cause_of
+from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
-from dkfeat.store.commit.target import check_target
+from dkfeat.store.commit.target import check_target, locked
+from dkfeat.store.manifest.batch_plan import OTHER_TARGET
+from dkfeat.store.manifest.metadata import read_spec, spec_conflict_remedy
+from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
 from dkfeat.store.outputs import check_place
 from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import Storage
+from dkfeat.store.storage.base import SPEC, Lock, Storage
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from dkfeat.blocks import SourceFile
+    from dkfeat.config import ExecutionConfig
+    from dkfeat.engine.runners.local import Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +93,170 @@ def open_location(folder: str, options: Mapping[str, Any] | None, *, beside: obj
     return open_storage(folder, options)
 
 
-def open_target(target: Target, source: Source, *, beside: object = None) -> tuple[Storage, tuple[SourceFile, ...]]:
-    """Open a target for writing, and list the source; the target must be usable, and separate from the source.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Where a run writes, where its tasks run, and where it reports; open until the end of the run."""
+
+    storage: Storage
+    """Storage of the target."""
+    policy: Target
+    """Policy of the run."""
+    lock: Lock
+    """Lock of the target."""
+    runners: LazyRunner
+    """Runner, opened at its first use."""
+    reporter: Progress
+    closing: ExitStack
+    """Closed at the end of the run, before the lock is released."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """Source of a run, and the settings that it follows, each with the name to use in messages."""
+
+    source: Source
+    """Source as the caller passed it."""
+    files: tuple[SourceFile, ...]
+    """Files of the source, as they were listed."""
+    target: tuple[str, Mapping[str, Any]] | None = None
+    """Name and spec of the target, if it has one; every setting must agree with it."""
+    like: tuple[str, Mapping[str, Any]] | None = None
+    """Name and spec of `like`; every setting but blocksize and layout must agree with it."""
+    folders: tuple[Storage, ...] = ()
+    """Storages that may hold the landmarks of these maps."""
+    remedy: str = OTHER_TARGET
+    """Advice in messages about a target with other settings."""
+    context: Context | None = None
+    """None if nothing is run."""
+
+    @property
+    def run(self) -> Context:
+        """The context of a run."""
+        assert self.context is not None  # made by `open_run`
+        return self.context
+
+
+@contextmanager
+def open_run(
+    source: Source,
+    target: object,
+    *,
+    like: str | PathLike[str] | None = None,
+    client: Client | ExecutionConfig | Runner | None = None,
+    progress: bool | Callable[[ProgressState], object] | Progress = True,
+) -> Iterator[Opened]:
+    """Open a source, lock a target for the ``with`` block, since a scan may take hours, and read existing settings.
+
+    Parameters
+    ----------
+    source : Source
+    target : str, path or Target
+        The target must be usable, and separate from the source.
+    like : str, path or None
+        Folder of shards or of a model.
+    client
+        As for `dkfeat.featurize`, or a runner that is open, and stays open.
+    progress
+        As for `dkfeat.featurize`, or a `Progress`.
 
     Raises
     ------
     ConfigError
         If the target is a model, or lies in a data set or a model.
+    CommitError, TargetBusyError, ShardError
+        If the target cannot be used.
     """
-    storage = target.open(beside=beside)
-    check_place(target.path, "a data set", target.storage_options if is_url(target.path) else None)
+    to = as_target(target)
+    storage = to.open(beside=like)
+    check_place(to.path, "a data set", to.storage_options if is_url(to.path) else None)
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)
     storage.check_writable()
     check_target(storage)
-    return storage, files
+    reporter = progress if isinstance(progress, Progress) else Progress(progress)
+    with locked(storage) as lock, LazyRunner(client) as runners, ExitStack() as closing:
+        context = Context(storage=storage, policy=to, lock=lock, runners=runners, reporter=reporter, closing=closing)
+        yield replace(read_existing(source, files, storage, like, to.storage_options), context=context)
+
+
+def read_existing(
+    source: Source,
+    files: Sequence[SourceFile],
+    storage: Storage | None = None,
+    like: str | PathLike[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Opened:
+    """Read the specs of a target and of `like`, if they exist; the options are for `like` at a URL."""
+    opened = Opened(source=source, files=tuple(files))
+    if storage is not None:
+        spec, remedy = binding_spec(storage)
+        target = None if spec is None else (storage.url, spec)
+        opened = replace(opened, target=target, folders=(storage,), remedy=remedy)
+    if like is None:
+        return opened
+    taken = shown_url(as_path(like, "like")), like_spec(like, options)
+    return replace(opened, like=taken, folders=(*opened.folders, like_storage(like, options)))
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn errors of the storage into a `ShardError` that names the unreadable file or folder."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        raise ShardError(f"{name} cannot be read: {cause_of(fault)}") from fault
+
+
+def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
+    """Return the spec that a run into `storage` must follow, if any, and the advice for a run with other settings."""
+    with _readable(storage.url):
+        spec = None if storage.size(SPEC) is None else read_spec(storage)
+        remedy = OTHER_TARGET if spec is None else spec_conflict_remedy(storage)
+    return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
+
+
+def has_binding_spec(target: str | PathLike[str], options: Mapping[str, Any] | None = None) -> bool:
+    """Return True if runs into a target must follow a spec, which then names their feature map."""
+    return binding_spec(open_location(as_path(target, "target"), options))[0] is not None
+
+
+def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read the settings of a folder of shards or of a model, as a mapping with the keys ``map`` and ``input``.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If the folder is neither, or its first run has planned no shards yet.
+    """
+    storage = like_storage(like, options)
+    spec, _ = binding_spec(storage)
+    if spec is not None:
+        return spec
+    model = f"{storage.url}/{MODEL_FILE}"
+    with _readable(model):
+        text = read_model_file(open_model_folder(like, options))
+        has_spec = storage.size(SPEC) is not None
+    if text is not None:
+        facts = parse_model_file(text, model)
+        if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
+            return {"map": facts["map"], "input": facts["input"]}
+        raise ShardError(f"{model} does not say which map and input its model was trained on; train it again")
+    where = shown_url(fspath(like))
+    if has_spec:
+        raise SourceNotFoundError(
+            f"like={where!r}: nothing was made there yet, so its settings may still change; run featurize there first"
+        )
+    raise SourceNotFoundError(
+        f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model ({MODEL_FILE} is missing)"
+    )
+
+
+def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:
+    """Open the storage of a folder of shards or of a model."""
+    folder = as_path(like, "like")
+    return open_storage(folder, options if is_url(folder) else None)
 
 
 def with_bad_rows(source: Any, on_bad_row: str | None = None, max_bad_rows: float | str | None = None) -> Any:

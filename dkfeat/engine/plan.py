@@ -1,4 +1,4 @@
-"""Plan of a run: its tasks, memory and output, from sizes alone."""
+"""Third step of a run: plan its tasks, their memory and the output, from sizes alone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.canonical import fingerprint
 from dkfeat.engine.map_costs import MapCosts, estimate_costs
-from dkfeat.engine.open import Target, as_target, target_parameters
-from dkfeat.engine.resolve import PIECE_BYTES, Draft, Resolved, make_draft, read_existing, resolve
+from dkfeat.engine.open import Target, as_target, read_existing, target_parameters
+from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
 from dkfeat.messages import counted, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
+from dkfeat.store.manifest.batch_plan import plan_name
+from dkfeat.store.manifest.metadata import newest_manifest
 from dkfeat.store.shards.codec import shard_name
+from dkfeat.store.storage.base import META
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
@@ -236,34 +240,61 @@ def plan(
     files = source.files()
     if scan is not None:
         _check_scanned(scan, files)
-    existing = read_existing(storage, like, None if to is None else to.storage_options)
-    draft = make_draft(source, map, files, existing=existing, layout=layout)
-    is_open = draft.needs_rows or (draft.needs_scan and scan is None)
-    made = make_plan(draft if is_open else resolve(draft, scan), None if to is None else to.path, scan)
-    return made if scan is None else replace(made, map_costs=estimate_costs(draft))
+    opened = read_existing(source, files, storage, like, None if to is None else to.storage_options)
+    settings = inherit(opened, map, layout)
+    costs = None if scan is None else estimate_costs(settings)
+    if not settings.needs_rows and not (settings.needs_scan and scan is None):
+        settings = complete(settings, scan)
+    warn_of_sizes(files)
+    made = make_plan(replace(settings, scan=scan), settings.source.splits(files))
+    place = None if to is None else to.path
+    return replace(made, target=place, needs_landmarks=settings.needs_rows, map_costs=costs)
 
 
-def make_plan(settings: Draft | Resolved, target: str | None, scan: Scan | None = None) -> Plan:
-    """Plan a run from its settings, resolved or not; `scan` is of the same files."""
-    warn_of_sizes(settings.files)
-    splits = settings.source.splits(settings.files)
-    rows = None
-    if scan is not None and scan.splits == splits:  # a target's blocksize may differ from the scan's
-        rows = scan.rows_per_split
-    return plan_splits(settings, target, splits, rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """Settings of a run, and the splits that it adds to its target."""
+
+    resolved: Resolved
+    splits: Sequence[Split]
+    """Splits of the files that are not committed; empty if an interrupted run has recorded its own."""
+    is_checked: bool
+    """True if their memory is checked, because nothing is written yet."""
 
 
-def plan_splits(
-    settings: Draft | Resolved, target: str | None, splits: Sequence[Split], rows: Sequence[int | None] | None = None
-) -> Plan:
+def plan_tasks(resolved: Resolved) -> Planned:
+    """Cut the files that are not committed yet into splits; check the memory of the tasks if the target is new.
+
+    Raises
+    ------
+    PlanError
+        If a task needs more memory than a worker may use.
+    """
+    context, source = resolved.opened.run, resolved.source
+    warn_of_sizes(resolved.opened.files)
+    if resolved.opened.target is None:
+        splits = source.splits(resolved.opened.files)
+        make_plan(resolved, splits).check(context.runners.get().memory_limit)
+        return Planned(resolved=resolved, splits=splits, is_checked=True)
+    manifest = newest_manifest(context.storage)
+    committed = set() if manifest is None else {entry.name for entry in manifest.sources}
+    new = [file for file in resolved.opened.files if file.name not in committed]
+    recorded = f"{META}/{plan_name(1 if manifest is None else manifest.number + 1)}"
+    is_recorded = not new or context.storage.size(recorded) is not None
+    return Planned(resolved=resolved, splits=() if is_recorded else source.splits(new), is_checked=False)
+
+
+def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:
     """Plan a run that has these splits of the source, with their numbers of rows if a scan has counted them."""
-    source, files = settings.source, settings.files
-    if rows is None:
+    source, files, scan = settings.source, settings.opened.files, settings.scan
+    if scan is not None and scan.splits == tuple(splits):  # a target's blocksize may differ from the scan's
+        rows: Sequence[int | None] = scan.rows_per_split
+    else:
         rows = [source.rows_of(split) for split in splits]
     spec_fp = row_bytes = None
     working = 0
-    if isinstance(settings, Resolved):
-        spec_fp, row_bytes = settings.spec_fp, int(settings.spec["output"]["row_bytes"])
+    if settings.spec:
+        spec_fp, row_bytes = fingerprint(settings.spec), int(settings.spec["output"]["row_bytes"])
         working = settings.map._working_bytes
     tasks = tuple(
         BlockTask(
@@ -275,13 +306,12 @@ def plan_splits(
         for split, count in zip(splits, rows, strict=True)
     )
     return Plan(
-        target=target,
+        target=None,
         spec_fp=spec_fp,
-        spec=settings.spec if isinstance(settings, Resolved) else None,
+        spec=settings.spec or None,
         tasks=tasks,
         files=files,
         blocksize=int(source.blocksize),
-        needs_landmarks=isinstance(settings, Draft) and settings.needs_rows,
     )
 
 

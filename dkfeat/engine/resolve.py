@@ -1,34 +1,33 @@
-"""Resolution of a run's settings before it starts: source options, the fitted map, and the spec with both."""
+"""Second step of a run: resolve its settings, the source's options, the fitted map, and the spec with both."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from os import PathLike, fspath
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sklearn.base import clone
 
-from dkfeat.canonical import fingerprint
-from dkfeat.engine.open import as_path, open_location
-from dkfeat.engine.runners.defaults import with_configured_blocksize
-from dkfeat.engine.tasks.landmarks import load_map
-from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, cause_of
-from dkfeat.filesystems.urls import is_url, shown_url
+from dkfeat.engine.open import Opened
+from dkfeat.engine.runners.defaults import read_defaults
+from dkfeat.engine.scan import BadRowLimit, run_scan, suggesting_quarantine
+from dkfeat.engine.tasks.job import Job
+from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map, sidecar_files
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.maps import FEATURE_MAPS, FeatureMap
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
-from dkfeat.store.manifest.metadata import differences, read_spec, spec_conflict_remedy, spec_text
-from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
-from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import SPEC, Storage
+from dkfeat.store.manifest.metadata import differences, spec_text
+from dkfeat.store.shards.columns import schema_of
+from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
 
+logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, whatever the length of its text."""
@@ -40,19 +39,29 @@ DROPPED = "drop_duplicates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """Settings of a run as far as arguments, existing specs and file metadata determine them."""
+class Resolved:
+    """Settings of a run; without a spec while the source must still be read to complete them."""
 
+    opened: Opened
+    """Source and target, with the settings that these follow."""
     source: Source
-    """Source whose index base, width and label type may still be unknown."""
-    files: tuple[SourceFile, ...]
-    """Files of the source, as they were listed."""
+    """Source; its index base, width and label type are known if there is a spec."""
     map: FeatureMap
-    """Feature map, fitted or to be fitted to the source."""
-    layout: str
-    """Shard layout."""
-    existing: Existing
-    """Specs of the target and of `like`, which the settings follow."""
+    """Feature map, fitted if there is a spec."""
+    layout: str = ""
+    """Layout of the features in shards."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Plain JSON values of all settings that affect the shards' bytes, and no others; empty if incomplete."""
+    schema: Mapping[str, str] = field(default_factory=dict)
+    """Columns and types of every shard; empty if incomplete."""
+    sidecars: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents, by name, of the files beside the spec."""
+    scan: Scan | None = None
+    """Scan of the source's files, if there was one."""
+    job: Callable[..., Job] = Job
+    """Class of the tasks."""
+    stage: str = "featurize"
+    """Name of the stage in progress reports."""
 
     @property
     def needs_rows(self) -> bool:
@@ -65,51 +74,54 @@ class Draft:
         return self.needs_rows or not self.source.is_resolved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """Settings of a run, complete in everything that affects values."""
+def resolve(opened: Opened, map: FeatureMap | None, layout: str | None) -> Resolved:
+    """Resolve the settings of a run; a source that does not determine them is read, and the map fitted to its rows.
 
-    source: Source
-    """Source with known index base, width and label type."""
-    files: tuple[SourceFile, ...]
-    """Files of the source, as they were listed."""
-    map: FeatureMap
-    """Fitted feature map."""
-    spec: Mapping[str, Any]
-    """Plain JSON values of all settings that affect the shards' bytes, and no others."""
+    Raises
+    ------
+    DkfeatError
+        Errors of `inherit` and `complete`, and those of reading the source.
+    """
+    incomplete = inherit(opened, map, layout)
+    source = incomplete.source
+    if not incomplete.needs_scan:
+        return complete(incomplete)
+    context = opened.run
+    runner, reporter = context.runners.get(), context.reporter
+    with suggesting_quarantine(source):
+        scan = run_scan(source, opened.files, runner, reporter)
+    BadRowLimit(source).check(scan.n_bad_rows, scan.n_rows + scan.n_bad_rows, scan.first_bad)
+    if not scan.n_rows and source.n_features is None:
+        logger.warning(
+            "the source has no rows, so the data set is made for n_features=%d, and rows of more columns cannot be "
+            "added later; pass n_features (--n-features), or featurize a source with rows first",
+            scan.n_features,
+        )
+    if not incomplete.needs_rows:
+        return complete(incomplete, scan)
+    source = source if source.is_resolved else source.resolve(scan)
+    return complete(incomplete, scan, fit_to_rows(incomplete.map, source, scan, runner, reporter))
 
-    @property
-    def spec_fp(self) -> str:
-        """Fingerprint of the spec."""
-        return fingerprint(self.spec)
 
-
-def make_draft(
-    source: Source,
-    map: FeatureMap | None,
-    files: Sequence[SourceFile],
-    *,
-    existing: Existing | None = None,
-    layout: str | None = None,
-) -> Draft:
+def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None) -> Resolved:
     """Take unset options from the target's spec, then from `like`, then from the files' metadata.
 
-    Every option of the source with its default value is taken from an existing spec. All other options must agree with
-    the target's spec, and, except `blocksize` and `layout`, with the spec of `like`.
+    Every option of the source and parameter of the map with its default value is taken from an existing spec. All
+    others must agree with the target's spec, and, except `blocksize` and `layout`, with the spec of `like`.
 
     Parameters
     ----------
-    source : Source
-        Source as the caller passed it.
+    opened : Opened
     map : FeatureMap or None
         Feature map, fitted or not; it is never changed. None: the map of the existing spec. An unfitted map is cloned,
         and takes the seed of the existing spec if its `random_state` is None.
-    files : sequence of SourceFile
-        Files of the source, as they were listed.
-    existing : Existing or None
-        Specs to follow; None: there are none.
     layout : str or None
         Shard layout; None: the target's layout, else the map's own.
+
+    Returns
+    -------
+    resolved : Resolved
+        Without a spec.
 
     Raises
     ------
@@ -118,43 +130,43 @@ def make_draft(
     ConfigError
         If there is no map, or it is not a feature map, or the layout is unknown.
     """
-    existing = existing or Existing()
-    if existing.target is not None:
-        check_has_source(*existing.target)
+    source, target, like = opened.source, opened.target, opened.like
+    if target is not None:
+        check_has_source(*target)
     if map is not None and not isinstance(map, FeatureMap):
         raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(FEATURE_MAPS)}) or None")
     check_choice(layout, "layout", (None, *LAYOUTS))
-    for named, in_full in ((existing.target, True), (existing.like, False)):
+    for named, in_full in ((target, True), (like, False)):
         if named is not None:
-            remedy = existing.remedy if in_full else OTHER_TARGET
+            remedy = opened.remedy if in_full else OTHER_TARGET
             source = inherit_source(source, *named, in_full=in_full, remedy=remedy)
-            map = inherit_map(map, *named, existing.folders, remedy)
+            map = inherit_map(map, *named, opened.folders, remedy)
     if map is None:
         raise ConfigError("no feature map is given; pass one, or `like` with a folder or model whose map is taken over")
-    if existing.target is None and existing.like is None:
+    if target is None and like is None:
         source = with_configured_blocksize(source)
     if layout is None:
-        layout = map.layout if existing.target is None else existing.target[1]["output"]["layout"]
+        layout = map.layout if target is None else target[1]["output"]["layout"]
     if not _is_fitted(map):
         map._check_params()
     elif source.n_features is None:
         source = source.replaced(n_features=map.n_features_in_)
     if not source.is_resolved:
-        source = source.inspect(files)
-    return Draft(source=source, files=tuple(files), map=map, layout=layout, existing=existing)
+        source = source.inspect(opened.files)
+    return Resolved(opened=opened, source=source, map=map, layout=layout)
 
 
-def resolve(draft: Draft, scan: Scan | None = None, fitted: FeatureMap | None = None) -> Resolved:
-    """Complete a draft with the results of a pass over the source.
+def complete(incomplete: Resolved, scan: Scan | None = None, fitted: FeatureMap | None = None) -> Resolved:
+    """Complete settings with the results of a pass over the source, and make the spec.
 
     Parameters
     ----------
-    draft : Draft
+    incomplete : Resolved
         Settings known before the pass.
     scan : Scan or None
-        Scan of the draft's source and files; required if the draft needs one.
+        Scan of the source and its files; required if the settings need one.
     fitted : FeatureMap or None
-        The draft's map, fitted to rows of the source; required if it needs rows.
+        The map, fitted to rows of the source; required if it needs rows.
 
     Raises
     ------
@@ -163,7 +175,7 @@ def resolve(draft: Draft, scan: Scan | None = None, fitted: FeatureMap | None = 
     ConfigError
         If the map still needs rows, or the settings are too long for a spec.
     """
-    source, map = draft.source, draft.map if fitted is None else fitted
+    source, map = incomplete.source, incomplete.map if fitted is None else fitted
     if not source.is_resolved:
         assert scan is not None  # because `needs_scan` is true
         source = source.resolve(scan)
@@ -177,11 +189,33 @@ def resolve(draft: Draft, scan: Scan | None = None, fitted: FeatureMap | None = 
         raise SpecConflictError(
             f"n_features={source.n_features:,} is requested, but the map was fitted on {map.n_features_in_:,}"
         )
-    spec = _spec(source, map, draft.layout)
-    if draft.existing.target is not None:
-        name, existing = draft.existing.target
-        must_agree(spec, existing, name, draft.existing.remedy)
-    return Resolved(source=source, files=draft.files, map=map, spec=spec)
+    spec = _spec(source, map, incomplete.layout)
+    if incomplete.opened.target is not None:
+        name, existing = incomplete.opened.target
+        must_agree(spec, existing, name, incomplete.opened.remedy)
+    output = spec["output"]
+    schema = schema_of(
+        output["layout"],
+        output["row_bytes"] if output["layout"] == "codes" else output["n_features_out"],
+        source.label_dtype,
+        multilabel=source.multilabel,
+        query_id=bool(source.query_id),
+        weight=source.has_weights,
+        kept=source.kept,
+        values=output.get("values", True),
+    )
+    return replace(incomplete, source=source, map=map, spec=spec, schema=schema, sidecars=sidecar_files(map), scan=scan)
+
+
+def with_configured_blocksize(source: Source) -> Source:
+    """Return the source with the block size of Dask's configuration, unless it has a block size of its own.
+
+    Use it only for new data sets: an existing one keeps its block size.
+    """
+    configured = read_defaults().blocksize
+    if configured is None or source.blocksize != source.defaults()["blocksize"]:
+        return source
+    return source.replaced(blocksize=configured)
 
 
 def _is_fitted(map: FeatureMap) -> bool:
@@ -217,35 +251,6 @@ def _sparse_row_bytes(map: FeatureMap) -> int:
 
 _OF_ALL_KINDS = ("n_features", "dtype", "multilabel", "labels", "label_dtype")
 """Input options that mean the same in every format."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Existing:
-    """Specs that a run follows, each with the name to use in messages."""
-
-    target: tuple[str, Mapping[str, Any]] | None = None
-    """Name and spec of the target; every setting must agree with it."""
-    like: tuple[str, Mapping[str, Any]] | None = None
-    """Name and spec of `like`; every setting but blocksize and layout must agree with it."""
-    folders: tuple[Storage, ...] = ()
-    """Storages that may hold the landmarks of these maps."""
-    remedy: str = OTHER_TARGET
-    """Advice in messages about a target with other settings."""
-
-
-def read_existing(
-    storage: Storage | None, like: str | PathLike[str] | None, options: Mapping[str, Any] | None
-) -> Existing:
-    """Read the specs of a target and of `like`, if they exist."""
-    target, remedy = None, OTHER_TARGET
-    if storage is not None:
-        spec, remedy = binding_spec(storage)
-        target = None if spec is None else (storage.url, spec)
-    folders = () if storage is None else (storage,)
-    if like is None:
-        return Existing(target=target, folders=folders, remedy=remedy)
-    taken = shown_url(as_path(like, "like")), like_spec(like, options)
-    return Existing(target=target, like=taken, folders=(*folders, like_storage(like, options)), remedy=remedy)
 
 
 def inherit_source(
@@ -331,25 +336,6 @@ def must_agree(
         )
 
 
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """Turn errors of the storage into a `ShardError` that names the unreadable file or folder."""
-    try:
-        yield
-    except DkfeatError:
-        raise
-    except OSError as fault:
-        raise ShardError(f"{name} cannot be read: {cause_of(fault)}") from fault
-
-
-def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
-    """Return the spec that a run into `storage` must follow, if any, and the advice for a run with other settings."""
-    with _readable(storage.url):
-        spec = None if storage.size(SPEC) is None else read_spec(storage)
-        remedy = OTHER_TARGET if spec is None else spec_conflict_remedy(storage)
-    return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
-
-
 def check_has_source(name: str, spec: Mapping[str, Any]) -> None:
     """Raise `SpecConflictError` if a data set was not made from rows of a source, but copied from other shards."""
     if DROPPED in spec:
@@ -357,45 +343,3 @@ def check_has_source(name: str, spec: Mapping[str, Any]) -> None:
             f"{name} is a copy of other shards without duplicates: rows of a source are neither added to it nor "
             f"compared with it; use those shards, or {OTHER_TARGET}"
         )
-
-
-def has_binding_spec(target: str | PathLike[str], options: Mapping[str, Any] | None = None) -> bool:
-    """Return True if runs into a target must follow a spec, which then names their feature map."""
-    return binding_spec(open_location(as_path(target, "target"), options))[0] is not None
-
-
-def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Read the settings of a folder of shards or of a model, as a mapping with the keys ``map`` and ``input``.
-
-    Raises
-    ------
-    SourceNotFoundError
-        If the folder is neither, or its first run has planned no shards yet.
-    """
-    storage = like_storage(like, options)
-    spec, _ = binding_spec(storage)
-    if spec is not None:
-        return spec
-    model = f"{storage.url}/{MODEL_FILE}"
-    with _readable(model):
-        text = read_model_file(open_model_folder(like, options))
-        has_spec = storage.size(SPEC) is not None
-    if text is not None:
-        facts = parse_model_file(text, model)
-        if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
-            return {"map": facts["map"], "input": facts["input"]}
-        raise ShardError(f"{model} does not say which map and input its model was trained on; train it again")
-    where = shown_url(fspath(like))
-    if has_spec:
-        raise SourceNotFoundError(
-            f"like={where!r}: nothing was made there yet, so its settings may still change; run featurize there first"
-        )
-    raise SourceNotFoundError(
-        f"like={where!r} is neither a folder of shards ({SPEC} is missing) nor a model ({MODEL_FILE} is missing)"
-    )
-
-
-def like_storage(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> Storage:
-    """Open the storage of a folder of shards or of a model."""
-    folder = as_path(like, "like")
-    return open_storage(folder, options if is_url(folder) else None)

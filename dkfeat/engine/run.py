@@ -1,37 +1,34 @@
-"""Run of a plan, from the lock on its target to the commit of its batch."""
+"""Fourth and fifth step of a run: run its tasks, and commit their shards."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dkfeat.canonical import dumps, parse_typed
-from dkfeat.engine.plan import plan_splits, warn_of_sizes
+from dkfeat.engine.plan import Planned, make_plan, plan_tasks
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner
-from dkfeat.engine.scan import run_stage, warn_unterminated
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit, suggesting_quarantine
+from dkfeat.engine.scan import BadRowLimit, run_stage, suggesting_quarantine, warn_unterminated
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.filesystems.urls import is_url, shown_url
-from dkfeat.store.commit import begin as commit
+from dkfeat.store.commit.begin import begin
 from dkfeat.store.commit.run_log import read_logs
 from dkfeat.store.manifest.manifest import labels_shown
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import BadRow, SourceFile, Split
-    from dkfeat.engine.plan import Plan
+    from dkfeat.blocks import BadRow, Split
     from dkfeat.engine.resolve import Resolved
-    from dkfeat.engine.runners.open import LazyRunner
     from dkfeat.sources.base import Source
     from dkfeat.store.commit.batch import Batch
     from dkfeat.store.manifest.manifest import Manifest
-    from dkfeat.store.storage.base import Lock, Storage
+    from dkfeat.store.storage.base import Storage
 
 
 logger = logging.getLogger(__name__)
@@ -43,95 +40,87 @@ RECORDS_OF_A_TEXT = 1024
 """Number of records of shards that wait for the commit in one text."""
 
 
-def run_plan(
-    plan: Plan | None,
-    settings: Resolved,
-    storage: Storage,
-    runners: LazyRunner,
-    limit: BadRowLimit,
-    reporter: Progress,
-    *,
-    schema: Mapping[str, str],
-    sidecars: Mapping[str, bytes],
-    resume: bool,
-    keep_changed: bool = False,
-    job: Callable[..., Job] = Job,
-    stage: str = "featurize",
-    lock: Lock | None = None,
-) -> Manifest:
-    """Lock the target, run the tasks that are not done and commit their shards.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A batch whose tasks are done, and what they returned."""
 
-    Parameters
-    ----------
-    plan : Plan or None
-        Made from `settings`, for a new target; None: only the files that are not committed are planned.
-    settings : Resolved
-    storage : Storage
-        The target.
-    runners : LazyRunner
-        Opened only if there is something to do, and closed while the target is still locked.
-    limit : BadRowLimit
-        Limit on the rows that this batch sets aside.
-    reporter : Progress
-    schema : mapping
-        Columns and types of every shard.
-    sidecars, resume, keep_changed, lock
-        See `dkfeat.store.commit.begin.begin`.
-    job : callable
-        Class of the tasks.
-    stage : str
-        Name of the stage in progress reports.
+    resolved: Resolved
+    batch: Batch
+    job: Job | None = None
+    """Job of the tasks; None if there was nothing to do."""
+    totals: _Totals | None = None
+
+
+def run_tasks(planned: Planned) -> Finished:
+    """Record the plan, and run the tasks that are not done.
+
+    The runner is opened only if there is something to do, and closed while the target is still locked.
 
     Raises
     ------
     dkfeat.errors.DkfeatError
-        Errors of `begin`, `Plan.check`, the tasks, the limit and the commit; after an error nothing is committed.
+        Errors of `begin`, `Plan.check`, the tasks and the limit; after an error nothing is committed.
     """
-    if plan is None:
-        warn_of_sizes(settings.files)
-    held = commit.begin(
-        storage,
-        settings.spec,
-        settings.files,
-        partial(_cut, plan, settings.source),
-        sidecars=sidecars,
-        resume=resume,
-        keep_changed=keep_changed,
-        lock=lock,
+    resolved = planned.resolved
+    context = resolved.opened.run
+    batch = begin(
+        context.storage,
+        resolved.spec,
+        resolved.opened.files,
+        planned.splits,
+        sidecars=resolved.sidecars,
+        resume=context.policy.resume,
+        keep_changed=context.policy.on_changed_source == "keep",
+        lock=context.lock,
     )
-    with held as batch, runners:
-        if batch.is_done and batch.manifest is not None:
-            reporter.note(f"{storage.url} is complete already: {batch.manifest.rows:,} rows; nothing to do")
-            return batch.manifest
-        runner = runners.get()
-        planned = plan if plan is not None else plan_splits(settings, storage.url, batch.splits)
-        planned.check(runner.memory_limit)
-        task = job(
-            source=settings.source, storage=storage, spec=settings.spec, spec_fp=settings.spec_fp, run_id=batch.id
-        )
-        totals = _run_tasks(task, batch, runner, limit, reporter, stage)
-        environments = () if task.is_exact else totals.environments.of_shards
-        return batch.commit(
-            totals.entries,
-            schema=schema,
-            n_features=settings.map.n_features_in_,
-            labels=totals.labels,
-            final_newlines=totals.final_newlines,
-            versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
-            numeric_env=environments[0] if environments else numeric_env(),
-            numeric_envs=environments,
-        )
+    context.closing.enter_context(batch)
+    context.closing.enter_context(context.runners)
+    if batch.is_done:
+        return Finished(resolved=resolved, batch=batch)
+    runner = context.runners.get()
+    job = resolved.job(
+        source=resolved.source,
+        storage=context.storage,
+        spec=resolved.spec,
+        spec_fp=batch.spec_fp,
+        run_id=batch.id,
+    )
+    if not planned.is_checked and not job.in_driver:
+        make_plan(resolved, batch.splits).check(runner.memory_limit)
+    totals = _run_job(job, batch, runner, context.reporter, resolved.stage)
+    return Finished(resolved=resolved, batch=batch, job=job, totals=totals)
 
 
-def _cut(plan: Plan | None, source: Source, files: Sequence[SourceFile]) -> Sequence[Split]:
-    """Return the splits of the plan if it has exactly these files; else split these (others are committed)."""
-    return plan.splits if plan is not None and tuple(files) == plan.files else source.splits(files)
+def commit(finished: Finished) -> Manifest:
+    """Commit the shards of a finished batch, or return the newest manifest if there was nothing to do."""
+    batch, resolved, totals, job = finished.batch, finished.resolved, finished.totals, finished.job
+    if totals is None or job is None:
+        assert batch.manifest is not None  # it lists every file
+        rows = f"{batch.manifest.rows:,} rows"
+        resolved.opened.run.reporter.note(f"{batch.storage.url} is complete already: {rows}; nothing to do")
+        return batch.manifest
+    environments = () if job.is_exact else totals.environments.of_shards
+    return batch.commit(
+        totals.entries,
+        schema=resolved.schema,
+        n_features=resolved.map.n_features_in_,
+        labels=totals.labels,
+        final_newlines=totals.final_newlines,
+        versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},
+        numeric_env=environments[0] if environments else numeric_env(),
+        numeric_envs=environments,
+    )
 
 
-def _run_tasks(job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporter: Progress, stage: str) -> _Totals:
+def execute(resolved: Resolved) -> Manifest:
+    """Plan, run and commit a run whose settings are known."""
+    return commit(run_tasks(plan_tasks(resolved)))
+
+
+def _run_job(job: Job, run: Batch, runner: Runner, reporter: Progress, stage: str) -> _Totals:
     """Run a job over the splits of a batch, and write the log meanwhile."""
     source = job.source
-    totals = _Totals(job, run, limit)
+    totals = _Totals(job, run)
     where = runner.description  # read now: a cluster of this run has ended when the log is written
     run.log.facts = lambda: {
         "where": where,
@@ -144,7 +133,10 @@ def _run_tasks(job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporte
     }
     run.log.progress(at_once=True)
     with suggesting_quarantine(source):
-        run_stage(stage, job, source, run.splits, runner, reporter, totals.add)
+        if job.in_driver:
+            job.run_in_driver(run.splits, runner, totals.add)
+        else:
+            run_stage(stage, job, source, run.splits, runner, reporter, totals.add)
     totals.check_limit(totals.n_rows)
     _report(totals, run, source, reporter)
     return totals
@@ -153,8 +145,8 @@ def _run_tasks(job: Job, run: Batch, runner: Runner, limit: BadRowLimit, reporte
 class _Totals:
     """Sums of the results of a batch's tasks."""
 
-    def __init__(self, job: Job, run: Batch, limit: BadRowLimit) -> None:
-        self._run, self._limit, source = run, limit, job.source
+    def __init__(self, job: Job, run: Batch) -> None:
+        self._run, self._limit, source = run, BadRowLimit(job.source), job.source
         # their bad rows were within the limit when they were committed
         self._accepted = {split.number for split in run.repairs}
         self._n_known = _known_rows(source, [split for split in run.splits if split.number not in self._accepted])

@@ -1,9 +1,10 @@
-"""Scan of a source: one parallel pass that finds its width, index base, labels and rows."""
+"""Passes over a source: the scan that finds its width, index base, labels and rows, and the limit on its bad rows."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -11,21 +12,23 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import Runner, SplitTask, Stopped
 from dkfeat.engine.runners.open import open_runner
+from dkfeat.errors import ConfigError, ParquetError, ParseError
 from dkfeat.sources.base import Scan, Source, SplitScan
 from dkfeat.sources.formats import as_source
 from dkfeat.sources.libsvm.messages import unterminated_line
-from dkfeat.store.manifest.batch_plan import BatchPlan
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dkfeat.blocks import SourceFile, Split
+    from dkfeat.blocks import BadRow, SourceFile, Split
     from dkfeat.config import ExecutionConfig
 
 
 logger = logging.getLogger(__name__)
 
 _SHOWN_FILES = 3
+MOST_SPLITS = 7_000_000
+"""Number of splits beyond which no plan can be read again; one of long names may be refused when it is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,11 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
     """Scan the source's files, as they were listed, on an open runner."""
     source = source.inspect(files)
     splits = source.splits(files)
-    BatchPlan(number=1, spec_fp="", files=tuple(files), splits=splits).to_json()  # an error now, not after the scan
+    if len(splits) > MOST_SPLITS:
+        raise ConfigError(
+            f"the source has {len(splits):,} splits, but a plan can list at most {MOST_SPLITS:,}; raise blocksize, or "
+            "divide the source into several targets"
+        )
     parts: dict[int, SplitScan] = {}
 
     def run(source: Source, splits: Sequence[Split]) -> None:
@@ -155,3 +162,67 @@ def run_stage(
             stage.advance(rows=done(split, result), source_bytes=source.split_bytes(split))
 
         runner.run(task, order, advance)
+
+
+class BadRowLimit:
+    """Limit on the bad rows of a batch, ``source.max_bad_rows``: a number of rows, or a share of them.
+
+    Examples
+    --------
+    >>> from dkfeat.sources.libsvm.source import LibsvmSource
+    >>> BadRowLimit(LibsvmSource("rows.svm", max_bad_rows="1%")).most
+    0.01
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.most: float = source.max_bad_rows
+        """An int is a number of rows, a float a share of all rows."""
+
+    def check(self, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:
+        """Raise an error if there are too many bad rows.
+
+        Parameters
+        ----------
+        n_bad : int
+            Bad rows found.
+        n_rows : int or None
+            All rows of the batch, bad ones included; None while their number is unknown; a share is not checked then.
+        first : tuple of SourceFile and BadRow, or None
+            Bad row that the error names; None if there is none.
+
+        Raises
+        ------
+        ParseError, ParquetError
+            With the position of `first`.
+        """
+        is_share = isinstance(self.most, float)
+        allowed = self.most if not is_share else None if n_rows is None else self.most * n_rows
+        if allowed is None or n_bad <= allowed or first is None:
+            return
+        of = "" if n_rows is None else f" of {n_rows:,}"
+        file, bad = first
+        most = f"{self.most:.6g} of the rows" if is_share else f"{self.most:,}"
+        reason = (
+            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={most}, this one for instance: {bad.message}. "
+            "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
+        )
+        raise self._source.bad_row_error(file, bad, reason)
+
+
+@contextmanager
+def suggesting_quarantine(source: Source) -> Iterator[None]:
+    """Add to errors about single rows a note that such rows can be quarantined."""
+    try:
+        yield
+    except (ParseError, ParquetError) as error:
+        if source.can_quarantine and source.on_bad_row == "raise" and _is_quarantinable(error):
+            error.add_note('on_bad_row="quarantine" (--on-bad-row quarantine) sets such rows aside and continues')
+        raise
+
+
+def _is_quarantinable(error: ParseError | ParquetError) -> bool:
+    if isinstance(error, ParquetError):
+        return error.row is not None
+    # an overlong line cannot be quarantined, because its end is not searched for
+    return error.line is not None and "max_line_bytes" not in error.reason

@@ -13,21 +13,22 @@ import pyarrow as pa
 
 from dkfeat.blocks import RowBlock
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import as_target, open_target
-from dkfeat.engine.plan import make_plan
+from dkfeat.engine.open import Opened, open_run
 from dkfeat.engine.resolve import Resolved
-from dkfeat.engine.run import run_plan
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
+from dkfeat.engine.run import execute
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.store.manifest.metadata import spec_text
 from dkfeat.store.shards.columns import kinds
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from dkfeat.blocks import Split
+    from dkfeat.config import ExecutionConfig
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.engine.progress import Progress
-    from dkfeat.engine.runners.open import LazyRunner
+    from dkfeat.engine.progress import Progress, ProgressState
+    from dkfeat.engine.runners.local import Runner
     from dkfeat.maps import FeatureMap
     from dkfeat.sources.base import Piece, Source
     from dkfeat.store.manifest.manifest import Manifest
@@ -141,10 +142,10 @@ def write_table(
     target: object,
     spec: TableSpec,
     job: Callable[..., TableJob],
-    runners: LazyRunner,
-    reporter: Progress,
     *,
     stage: str,
+    client: Client | ExecutionConfig | Runner | None,
+    progress: bool | Callable[[ProgressState], object] | Progress,
 ) -> Manifest:
     """Make a table from all shards of a data set, and commit it; an interrupted call continues.
 
@@ -158,11 +159,10 @@ def write_table(
     spec : TableSpec
     job : callable
         Class of the tasks, called with the fields of `Job`.
-    runners : LazyRunner
-        Closed at the end of the call.
-    reporter : Progress
     stage : str
         Name of the stage in progress reports.
+    client, progress
+        As for `dkfeat.engine.open.open_run`.
 
     Raises
     ------
@@ -172,60 +172,27 @@ def write_table(
         As from `dkfeat.featurize`.
     """
     source = ShardSource.of(data.shards, spec.reads)
-    return write_from_shards(
-        source,
-        target,
-        data.map,
-        spec.to_mapping(source),
-        job,
-        runners,
-        reporter,
-        schema=kinds(spec.schema),
-        stage=stage,
-    )
+    with open_run(source, target, client=client, progress=progress) as opened:
+        made = spec.to_mapping(source)
+        return execute(settings_of(opened, data.map, made, kinds(spec.schema), job, stage))
 
 
-def write_from_shards(
-    source: ShardSource,
-    target: object,
+def settings_of(
+    opened: Opened,
     map: FeatureMap,
     spec: Mapping[str, Any],
-    job: Callable[..., ShardsJob],
-    runners: LazyRunner,
-    reporter: Progress,
-    *,
     schema: Mapping[str, str],
+    job: Callable[..., Job],
     stage: str,
-) -> Manifest:
-    """Make a data set from shards, and commit it, as `write_table` does.
-
-    Parameters
-    ----------
-    source : ShardSource
-    target : str, path or Target
-        The new data set.
-    map : FeatureMap
-        Map of the shards.
-    spec : mapping
-        Spec of the new data set, as plain JSON values.
-    job, runners, reporter, stage
-        As for `write_table`.
-    schema : mapping
-        Columns and types of its shards.
-    """
-    to = as_target(target)
-    storage, files = open_target(to, source)
-    resolved = Resolved(source=source, files=files, map=map, spec=spec)
-    return run_plan(
-        make_plan(resolved, storage.url),
-        resolved,
-        storage,
-        runners,
-        BadRowLimit(source),
-        reporter,
+) -> Resolved:
+    """Make the settings of a run whose source is resolved, such as shards: its spec, its shards' columns, its tasks."""
+    return Resolved(
+        opened=opened,
+        source=opened.source,
+        map=map,
+        spec=spec,
         schema=schema,
         sidecars=sidecar_files(map),
-        resume=to.resume,
         job=job,
         stage=stage,
     )

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,18 +22,14 @@ from dkfeat.engine.open import (
     BAD_ROW_PARAMETERS,
     TARGET_PARAMETERS,
     Target,
-    as_target,
     move_to_source,
     move_to_target,
-    open_target,
+    open_run,
 )
-from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve import Resolved
-from dkfeat.engine.run import run_plan
-from dkfeat.engine.runners.open import LazyRunner
+from dkfeat.engine.progress import ProgressState
+from dkfeat.engine.run import execute
 from dkfeat.engine.scan import warn_unterminated
-from dkfeat.engine.tasks.bad_row_limit import BadRowLimit
-from dkfeat.engine.tasks.landmarks import sidecar_files
+from dkfeat.engine.tables import settings_of
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict_job import (
@@ -140,25 +136,10 @@ def predict(
     if not isinstance(model, LinearModel):
         model = load_model(fspath(model), storage_options=storage_options)
     rows = prediction_source(model, source, storage_options)
-    limit, to = BadRowLimit(rows), as_target(target)
-    storage, files = open_target(to, rows)
-    spec = prediction_spec(model, rows, scores=scores)
-    resolved = Resolved(source=rows, files=files, map=model.map, spec=spec)
-    with LazyRunner(client) as runners:
-        return run_plan(
-            None,
-            resolved,
-            storage,
-            runners,
-            limit,
-            Progress(progress),
-            schema=prediction_schema(model, rows, scores=scores),
-            sidecars={**model_file(model), **sidecar_files(model.map)},
-            resume=to.resume,
-            keep_changed=to.on_changed_source == "keep",
-            job=PredictJob,
-            stage="predict",
-        )
+    with open_run(rows, target, client=client, progress=progress) as opened:
+        spec, schema = prediction_spec(model, rows, scores=scores), prediction_schema(model, rows, scores=scores)
+        resolved = settings_of(opened, model.map, spec, schema, PredictJob, "predict")
+        return execute(replace(resolved, sidecars={**model_file(model), **resolved.sidecars}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

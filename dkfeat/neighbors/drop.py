@@ -14,11 +14,11 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import TARGET_PARAMETERS, Target, move_to_target
-from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.open import TARGET_PARAMETERS, Target, move_to_target, open_run
+from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import DROPPED
-from dkfeat.engine.runners.open import LazyRunner
-from dkfeat.engine.tables import ShardsJob, write_from_shards
+from dkfeat.engine.run import execute
+from dkfeat.engine.tables import ShardsJob, settings_of
 from dkfeat.errors import InputError, SpecConflictError
 from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
 from dkfeat.neighbors.scan import former_parameters
@@ -124,18 +124,10 @@ def drop_duplicates(
         kept.update(keep(split).tobytes())
     dropped = {"shards": data.manifest.shards_sha256, "rows": data.n_rows, "kept": kept.hexdigest()}
     labels = data.spec["input"].get("labels")
-    with LazyRunner(client) as runners:
-        return write_from_shards(
-            replace(source, labels=labels if labels is None else tuple(labels)),
-            target,
-            data.map,
-            {**data.spec, DROPPED: dropped},
-            partial(_DropJob, keep=keep),
-            runners,
-            Progress(progress),
-            schema=data.manifest.schema,
-            stage="drop duplicates",
-        )
+    source = replace(source, labels=labels if labels is None else tuple(labels))
+    with open_run(source, target, client=client, progress=progress) as opened:
+        spec, job = {**data.spec, DROPPED: dropped}, partial(_DropJob, keep=keep)
+        return execute(settings_of(opened, data.map, spec, data.manifest.schema, job, "drop duplicates"))
 
 
 def _keep(duplicates: Any, data: ShardDataset, source: ShardSource) -> Keep:

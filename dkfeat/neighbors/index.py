@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.engine.dataset.dataset import ShardDataset
-from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES
-from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.scan import former_parameters, open_codes
@@ -109,7 +108,7 @@ def index(
         row_bytes=row_bytes,
         reads=("encoded",),
     )
-    return write_table(data, _folder(data), spec, _IndexJob, LazyRunner(client), Progress(progress), stage="index")
+    return write_table(data, _folder(data), spec, _IndexJob, stage="index", client=client, progress=progress)
 
 
 def open_index(data: ShardDataset) -> ShardReader | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,8 @@ import scipy.sparse as sp
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.open import binding_spec
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.resolve import binding_spec
-from dkfeat.engine.runners.driver import LazyDriverRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
@@ -242,9 +240,9 @@ def write_neighbors(
         target,
         spec,
         job,
-        LazyDriverRunner(client),
-        Progress(False),  # `reporter` counts the tasks of each batch
         stage="search",
+        client=client,
+        progress=False,  # `reporter` counts the tasks of each batch
     )
     if not reporter.logs():
         reporter.note(f"{target.path} is complete already; nothing to do")
@@ -313,7 +311,9 @@ def check_table_among(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NeighborsJob(TableJob):
-    """Job whose tasks run in the driver, each by tasks on workers; a `DriverTask`."""
+    """Job whose tasks run in the driver, each by tasks on workers."""
+
+    in_driver: ClassVar[bool] = True
 
     scan: ShardScan
     schema: pa.Schema
@@ -325,22 +325,20 @@ class _NeighborsJob(TableJob):
     advance: Callable[..., object] | None = None
     """Counts a task of `workers`."""
 
-    @contextmanager
-    def opened(self, splits: Sequence[Split], workers: Runner) -> Iterator[Callable[[Split], SplitResult]]:
-        """See `DriverTask.opened`."""
+    def run_in_driver(
+        self, splits: Sequence[Split], workers: Runner, done: Callable[[Split, SplitResult], object]
+    ) -> None:
+        """See `Job.run_in_driver`."""
         size = self.spec["split"]["max_piece_rows"]
         n_batches = sum(-(-split.stop // size) for split in splits)
         with self.scan.stage(self.reporter, n_batches) as stage:
             job = replace(self, workers=workers, advance=stage.advance)
-
-            def process(split: Split) -> SplitResult:
+            for split in splits:
                 result = run_split(job, split)
                 found = result.found if split.stop else 0
                 for task in [*self.scan.splits] * found:  # batches that an earlier run has searched
                     self.scan.count(task, stage.advance)
-                return result
-
-            yield process
+                done(split, result)
 
     def table(self, split: Split, piece: Piece) -> pa.Table:
         """See `TableJob.table`."""

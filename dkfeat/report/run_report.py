@@ -27,7 +27,7 @@ from dkfeat.store.storage import open_storage
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.engine.tasks.bad_row_limit import QuarantinedRow
+    from dkfeat.engine.dataset.quarantine import QuarantinedRow
     from dkfeat.sources.base import Source
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.open import with_bad_rows
-from dkfeat.engine.resolve import Existing, make_draft, resolve
+from dkfeat.engine.open import Opened, with_bad_rows
+from dkfeat.engine.resolve import complete, inherit
 from dkfeat.sources.formats import as_source
 
 BLOCK = 4_000
@@ -41,8 +41,8 @@ def resolved(
     source: Any, map: Any = None, *, scan: Any = dkfeat.scan, layout: str | None = None, **existing: Any
 ) -> Any:
     """Resolve settings by the specs `target` and `like`, each with its name, and by a scan if one is needed."""
-    draft = make_draft(source, map, source.files(), existing=Existing(**existing), layout=layout)
-    return resolve(draft, scan(draft.source) if draft.needs_scan else None)
+    found = inherit(Opened(source=source, files=source.files(), **existing), map, layout)
+    return complete(found, scan(found.source) if found.needs_scan else None)
 
 
 def main(pattern: str, folder: str, scheduler: str, splits: str = "0", name: str = "stop") -> None:

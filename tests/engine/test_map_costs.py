@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.engine import featurize as module
 from dkfeat.engine.map_costs import MapCosts, estimate_costs
-from dkfeat.engine.resolve import make_draft
+from dkfeat.engine.open import Opened
+from dkfeat.engine.resolve import inherit
 from dkfeat.errors import ParseError
 from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
@@ -35,7 +35,7 @@ def write_rows(tmp_path):
 
 def costs_of(source, map=None):
     source = source if isinstance(source, dkfeat.ParquetSource) else dkfeat.LibsvmSource(str(source))
-    return estimate_costs(make_draft(source, map or gcws(512), source.files()))
+    return estimate_costs(inherit(Opened(source=source, files=source.files()), map or gcws(512)))
 
 
 @pytest.mark.parametrize(
@@ -110,34 +110,12 @@ def test_plan__object_has_the_costs(write_rows):
     assert json.loads(run(*words).stdout)["map_costs"] is None
 
 
-@pytest.mark.parametrize(
-    ("name", "nonzeros", "recurring", "cheaper"),
-    [("gcws", WIDE, False, "dart"), ("gcws", NARROW, True, None), ("dart", NARROW, True, "gcws")],
-)
-def test_featurize__names_the_cheaper_map_in_one_line(write_rows, tmp_path, capfd, name, nonzeros, recurring, cheaper):
-    features = (dkfeat.DartFeatures if name == "dart" else gcws)(512)
-    path = write_rows(nonzeros, recurring=recurring)
-    featurized(path, tmp_path / "features", map=features, progress=True)
-    told = [line for line in capfd.readouterr().err.splitlines() if "estimates the same kernel" in line]
-    assert [line.partition(" ")[0] for line in told] == ([cheaper] if cheaper else [])
+def test_featurize__reads_no_rows_for_advice(write_rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("dkfeat.engine.plan.estimate_costs", lambda _: pytest.fail("rows were read"))
+    featurized(write_rows(WIDE), tmp_path / "features", progress=True)
 
 
-def test_featurize__is_silent_where_the_map_is_chosen(write_rows, tmp_path, capfd):
-    path = write_rows(WIDE)
-    featurized(path, tmp_path / "features", map=gcws(512))
-    featurized(path, tmp_path / "features", map=gcws(512), progress=True)
-    featurized(path, tmp_path / "like", map=None, like=tmp_path / "features", progress=True)
-    assert "in less time" not in capfd.readouterr().err
-
-
-def test_featurize__reads_no_rows_for_advice_that_nobody_sees(write_rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "estimate_costs", lambda _: pytest.fail("rows were read"))
-    path = write_rows(WIDE)
-    featurized(path, tmp_path / "features", progress=False)
-    run("featurize", path, "--n-components", 8, "--out", tmp_path / "quiet", "--quiet")
-
-
-def test_featurize__reports_a_bad_row_itself(write_rows, tmp_path):
+def test_costs__of_a_bad_row_are_left_to_the_run(write_rows, tmp_path):
     path = write_rows(WIDE, end="1 x:1\n")
     assert costs_of(path) is None
     with pytest.raises(ParseError, match=r"rows\.svm"):

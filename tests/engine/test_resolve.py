@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.engine.resolve import like_spec
+from dkfeat.engine.open import like_spec
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.sources.formats import as_source
 from tests.engine.helpers import featurized, gcws, resolved

@@ -10,7 +10,6 @@ from dkfeat.engine.scan import ScanTask
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import Scan
 from dkfeat.sources.files.lines import WINDOW_BYTES
-from dkfeat.store.manifest import batch_plan
 
 
 def scan_text(folder, *texts, **options):
@@ -52,8 +51,8 @@ def test_scan__labels_are_not_those_of_rows_that_only_the_second_pass_sets_aside
 
 
 def test_scan__more_splits_than_a_plan_can_list__are_refused_before_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_plan, "MAX_BYTES", 1000)
-    with pytest.raises(ConfigError, match=r"plan of 24 splits of 1 files .*raise blocksize"):
+    monkeypatch.setattr("dkfeat.engine.scan.MOST_SPLITS", 20)
+    with pytest.raises(ConfigError, match=r"24 splits, but a plan can list at most 20; raise blocksize"):
         scan_text(tmp_path, "no row\n" * 24, blocksize=7)
 
 

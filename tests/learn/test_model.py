@@ -11,7 +11,7 @@ from sklearn.linear_model import SGDClassifier
 from dkfeat import GCWSFeatures, load_model
 from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import fingerprint
-from dkfeat.engine.resolve import like_spec
+from dkfeat.engine.open import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel

@@ -51,7 +51,7 @@ def _target(command: Command) -> Command:
 
 
 def _feature_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
-    from dkfeat.engine.resolve import has_binding_spec
+    from dkfeat.engine.open import has_binding_spec
 
     return make_map(ctx, options, like, lambda: has_binding_spec(out, options["target_options"]))
 
@@ -123,9 +123,8 @@ def plan(
       dkfeat plan 'day-*.svm.gz' --like features/days --out features/days --json
     """
     from dkfeat.engine.plan import plan as make_plan
-    from dkfeat.engine.runners.defaults import with_configured_blocksize
-    from dkfeat.engine.scan import scan
-    from dkfeat.engine.tasks.bad_row_limit import suggesting_quarantine
+    from dkfeat.engine.resolve import with_configured_blocksize
+    from dkfeat.engine.scan import scan, suggesting_quarantine
 
     feature_map = _feature_map(ctx, out, like, options)
     given = make_source(source, options)

@@ -13,10 +13,10 @@ from scipy import sparse
 
 from dkfeat.blocks import RESERVED, PackedCodes
 from dkfeat.engine.dataset.labels import count_labels
+from dkfeat.engine.dataset.quarantine import quarantined_rows
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
-from dkfeat.engine.tasks.bad_row_limit import quarantined_rows
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError, DkfeatError
 from dkfeat.filesystems.urls import is_url
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import RowBlock
     from dkfeat.config import ExecutionConfig
+    from dkfeat.engine.dataset.quarantine import QuarantinedRow
     from dkfeat.engine.progress import ProgressState
-    from dkfeat.engine.tasks.bad_row_limit import QuarantinedRow
     from dkfeat.maps import FeatureMap
     from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.manifest.records import ShardEntry

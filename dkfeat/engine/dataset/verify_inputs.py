@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.open import Target, as_target, target_parameters
+from dkfeat.engine.open import Opened, Target, as_target, target_parameters
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve import Existing, check_has_source, make_draft, resolve
+from dkfeat.engine.resolve import check_has_source, complete, inherit
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
@@ -139,8 +139,8 @@ def resolved_source(
     check_has_source(storage.url, spec)
     source = as_source(source, storage_options, spec["input"].get("kind"))
     files = {file.name: file for file in source.files()}
-    existing = Existing(target=(storage.url, spec), folders=(storage,))
-    resolved = resolve(make_draft(source, None, tuple(files.values()), existing=existing)).source
+    opened = Opened(source=source, files=tuple(files.values()), target=(storage.url, spec), folders=(storage,))
+    resolved = complete(inherit(opened, None)).source
     if manifest.n_bad_rows and resolved.can_quarantine:
         resolved = resolved.replaced(on_bad_row="quarantine")
     return resolved, files

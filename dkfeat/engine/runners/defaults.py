@@ -9,7 +9,6 @@ from typing import Any
 import dask
 
 from dkfeat.config.execution import DefaultsConfig
-from dkfeat.sources.base import Source
 
 NAMESPACE = "dkfeat"
 VARIABLES = "DASK_DKFEAT__"
@@ -72,14 +71,3 @@ def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
 def configuration_files() -> list[str]:
     """Return the folders and files from which Dask reads YAML; later ones override earlier ones."""
     return list(map(str, dask.config.paths))
-
-
-def with_configured_blocksize(source: Source) -> Source:
-    """Return the source with the block size of Dask's configuration, unless it has a block size of its own.
-
-    Use it only for new data sets: an existing one keeps its block size.
-    """
-    configured = read_defaults().blocksize
-    if configured is None or source.blocksize != source.defaults()["blocksize"]:
-        return source
-    return source.replaced(blocksize=configured)

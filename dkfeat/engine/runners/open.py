@@ -271,19 +271,14 @@ class LazyRunner:
     Parameters
     ----------
     client
-        See `open_runner`; it is checked at once.
+        See `open_runner`; it is checked at once. Or a runner that is open, and that stays open until its own ``with``
+        block ends.
     """
 
-    def __init__(self, client: Client | ExecutionConfig | None) -> None:
-        self._opening, self._stack = open_runner(client), ExitStack()
-        self._runner: Runner | None = None
-
-    @classmethod
-    def of(cls, runner: Runner) -> Self:
-        """Wrap a runner that is open, and that stays open until its own ``with`` block ends."""
-        made = cls.__new__(cls)
-        made._runner, made._stack = runner, ExitStack()
-        return made
+    def __init__(self, client: Client | ExecutionConfig | Runner | None) -> None:
+        self._runner: Any = client if hasattr(client, "run_everywhere") else None
+        self._opening: Any = None if self._runner is not None else open_runner(client)  # type: ignore[arg-type]
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -295,7 +290,8 @@ class LazyRunner:
         """Open the runner, or return the one that is open."""
         if self._runner is None:
             self._runner = self._stack.enter_context(self._opening)
-        return self._runner
+        runner: Runner = self._runner
+        return runner
 
 
 def _this_machine(scheduler: str, run: ExecutionConfig) -> AbstractContextManager[Runner]:

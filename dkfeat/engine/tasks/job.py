@@ -7,7 +7,7 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.linalg  # loads its BLAS, so that all processes list the same libraries
@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.local import Runner, Stopped
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
@@ -69,6 +69,9 @@ class SplitResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Common data of the tasks of a run, sent to each worker once."""
+
+    in_driver: ClassVar[bool] = False
+    """True if `run_in_driver` runs the tasks."""
 
     source: Source
     """Source whose options are resolved."""
@@ -125,6 +128,12 @@ class Job:
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
         """Process one split, see `run_split`."""
         return run_split(self, split, stopped)
+
+    def run_in_driver(
+        self, splits: Sequence[Split], workers: Runner, done: Callable[[Split, SplitResult], object]
+    ) -> None:
+        """Process splits one after the other in this thread, each by tasks of its own on `workers`."""
+        raise NotImplementedError
 
 
 def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: False) -> SplitResult:

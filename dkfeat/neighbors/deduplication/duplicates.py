@@ -19,7 +19,7 @@ from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners.open import LazyRunner, open_runner
+from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path, printable
@@ -216,9 +216,9 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
                 replace(target, urlpath=folder / GROUPS),
                 groups,
                 partial(_searched_job, search, folder, runner, schema=groups.schema),
-                LazyRunner.of(runner),
-                search.report,
                 stage="write groups",
+                client=runner,
+                progress=search.report,
             )
     shutil.rmtree(folder / _WORK, ignore_errors=True)
     return Duplicates.open(folder)
@@ -270,9 +270,9 @@ def _searched_job(
         folder / PAIRS,
         pairs,
         partial(_PairsJob, files=found.pairs),
-        LazyRunner.of(runner),
-        search.report,
         stage="write pairs",
+        client=runner,
+        progress=search.report,
     ).rows
     record = record_of(search.settings, Duplicates(**search.results(found, n_pairs)))
     work.write(RECORD, np.frombuffer(record, np.uint8))

@@ -6,8 +6,6 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.dataset.dataset import dataset_reader
-from dkfeat.engine.progress import Progress
-from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.store.shards.columns import required_table
@@ -43,7 +41,7 @@ SPEC = TableSpec(
 
 def write(folder, job=TwiceEach, out="table", spec=SPEC):
     data = dkfeat.open_shards(folder / "features")
-    return write_table(data, folder / out, spec, job, LazyRunner(None), Progress(False), stage="table")
+    return write_table(data, folder / out, spec, job, stage="table", client=None, progress=False)
 
 
 @pytest.fixture
@@ -114,4 +112,4 @@ def test_a_table_is_not_a_data_set_of_features(folder):
     with pytest.raises(ConfigError, match="holds pairs, not features"):
         next(data.batches(2))
     with pytest.raises(ConfigError, match="holds pairs, not features"):
-        write_table(data, folder / "other", SPEC, TwiceEach, LazyRunner(None), Progress(False), stage="table")
+        write_table(data, folder / "other", SPEC, TwiceEach, stage="table", client=None, progress=False)
