@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import dkfeat
-from dkfeat.engine import featurize
+from dkfeat.engine import resolve
 from dkfeat.errors import (
     CommitConflictError,
     CommitError,
@@ -192,7 +192,7 @@ def forbid_scan(monkeypatch):
     def scan(*_):
         pytest.fail("the source was scanned")
 
-    monkeypatch.setattr("dkfeat.engine.featurize.run_scan", scan)
+    monkeypatch.setattr("dkfeat.engine.resolve.run_scan", scan)
 
 
 def state(folder):
@@ -251,7 +251,7 @@ def test_target_with_a_name_too_long__is_an_error_of_the_target(tmp_path):
 def test_first_run_scans__another_is_busy_before_it_scans(tmp_path, monkeypatch):
     write(tmp_path / "rows.svm", GOOD)
     target, scans = tmp_path / "features", []
-    scan = featurize.run_scan
+    scan = resolve.run_scan
 
     def scan_while_another_begins(*arguments):
         scans.append(1)
@@ -260,7 +260,7 @@ def test_first_run_scans__another_is_busy_before_it_scans(tmp_path, monkeypatch)
             featurized(tmp_path / "rows.svm", target, scheduler="synchronous")
         return scan(*arguments)
 
-    monkeypatch.setattr(featurize, "run_scan", scan_while_another_begins)
+    monkeypatch.setattr(resolve, "run_scan", scan_while_another_begins)
     assert featurized(tmp_path / "rows.svm", target, scheduler="synchronous").rows == 1
     assert len(scans) == 1
     assert_dataset_whole(target, committed=True)
