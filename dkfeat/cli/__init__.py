@@ -14,30 +14,26 @@ from pathlib import Path
 import click
 
 import dkfeat
-from dkfeat.cli.commands.compare import compare
 from dkfeat.cli.commands.datasets import datasets
 from dkfeat.cli.commands.demo import demo
-from dkfeat.cli.commands.doctor import doctor
 from dkfeat.cli.commands.featurize import featurize, plan
-from dkfeat.cli.commands.folders.inspect import inspect, quarantine, status
-from dkfeat.cli.commands.folders.maintenance import abort, break_lock, clean
-from dkfeat.cli.commands.folders.report import report
-from dkfeat.cli.commands.folders.verify import verify
+from dkfeat.cli.commands.inspect import inspect, quarantine, report, status
+from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
 from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, index, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.run import run
-from dkfeat.cli.commands.settings import completion, config
-from dkfeat.cli.commands.train import train
+from dkfeat.cli.commands.settings import completion, config, doctor
+from dkfeat.cli.commands.train import compare, train
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, set_log, text_of
+from dkfeat.cli.options.declared import Choice
 from dkfeat.cli.options.shared import quiet_option
-from dkfeat.cli.options.types import Choice
 
 __all__ = ["DkfeatCommand", "cli", "main", "set_log", "text_of"]
 
 
 def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
     if value == "json":
-        from dkfeat.cli.json_lines import LogLines
+        from dkfeat.cli.output import LogLines
 
         log = LogLines(sys.stderr)
         set_log(ctx, log)

@@ -22,7 +22,7 @@ from dkfeat.errors import DkfeatError, ParquetError, ParseError
 from dkfeat.messages import close, nearest, shown
 
 if TYPE_CHECKING:
-    from dkfeat.cli.json_lines import LogLines
+    from dkfeat.cli.output import LogLines
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -13,16 +13,17 @@ from dkfeat.config.execution import (
     load_cluster,
 )
 from dkfeat.config.job import (
+    DuplicatesConfig,
     EvaluateConfig,
     FeaturizeConfig,
     JobConfig,
     MapConfig,
+    NeighborsConfig,
     PredictConfig,
     RunConfig,
     SourceConfig,
     load_config,
 )
-from dkfeat.config.neighbors import DuplicatesConfig, NeighborsConfig
 from dkfeat.config.train import TrainConfig
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Job files: sources, feature maps, training, predictions and evaluations, and where their tasks run."""
+"""Job files: sources, feature maps, training, predictions and evaluations, and searches for neighbours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from dkfeat.config.execution import DefaultsConfig, ExecutionConfig
-from dkfeat.config.settings import Settings, errors_at, one_of, read_yaml
+from dkfeat.config.settings import Positive, Settings, errors_at, one_of, read_yaml
 from dkfeat.config.train import TrainConfig
 from dkfeat.errors import ConfigError
 
@@ -219,3 +219,35 @@ def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsCo
     if needs is not None and not getattr(job, needs):
         raise ConfigError(f"{path}: lists nothing under `{needs}`")
     return job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighborsConfig(Settings):
+    """One run of `dkfeat.neighbors.search` into a folder."""
+
+    out: str
+    """Target: a folder, or its URL. Queries that are files are first featurized into a folder beside it, with -queries
+    after its name."""
+    n_neighbors: Positive = 10
+    """Rows found for each query."""
+    rerank: Positive | None = None
+    """Compare this many rows exactly with each query, such as 100; needs the source of SHARDS. Left out: similarities
+    are estimated from codes."""
+    source: str | tuple[str, ...] | None = None
+    """Files from which SHARDS were made, to compare rows exactly. Repeatable."""
+    query_source: str | tuple[str, ...] | None = None
+    """Files from which QUERIES were made, if these are shards, to compare rows exactly. Repeatable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicatesConfig(Settings):
+    """One search of `dkfeat.neighbors.duplicates`."""
+
+    out: str
+    """Folder for the pairs and groups, which all workers see; of an interrupted search, it is continued."""
+    threshold: float = 0.8
+    """Similarity from which two rows are duplicates, above 0 and at most 1."""
+    verify: Literal["codes", "exact"] = "codes"
+    """Compare candidates by their codes, or by the exact kernel of their rows, which are read again from SOURCE."""
+    source: tuple[str, ...] = ()
+    """Source from which the shards were made: a path, glob or URL; with ``--verify exact``. Repeatable."""

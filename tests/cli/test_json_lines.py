@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from dkfeat.cli.json_lines import LogLines
+from dkfeat.cli.output import LogLines
 from dkfeat.engine.progress import ProgressState
 
 

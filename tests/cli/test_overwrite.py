@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.cli.json_lines import LogLines, check_log
+from dkfeat.cli.output import LogLines, check_log
 from dkfeat.engine.runners.open import check_report
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.store.manifest.model_folder import LocalFolder

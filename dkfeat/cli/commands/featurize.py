@@ -20,9 +20,9 @@ from dkfeat.cli.options.shared import (
     run_arguments,
     run_options,
     target_of,
+    target_option,
     with_bad_row_options,
 )
-from dkfeat.cli.options.storage import target_option
 from dkfeat.cli.output import echo, print_result, summary_of
 from dkfeat.config import FeaturizeConfig
 

@@ -8,20 +8,21 @@ import click
 
 from dkfeat.cli.commands.predict import rows_given
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.declared import option_of, options_of
+from dkfeat.cli.options.declared import LOCAL_FOLDER, option_of, options_of
 from dkfeat.cli.options.rows import source_options
 from dkfeat.cli.options.shared import (
     bad_row_options,
     break_lock_first,
     execution_options,
+    options_at,
     output_options,
     run_arguments,
     run_options,
+    storage_option,
     target_of,
+    target_option,
     with_bad_row_options,
 )
-from dkfeat.cli.options.storage import options_at, storage_option, target_option
-from dkfeat.cli.options.types import LOCAL_FOLDER
 from dkfeat.cli.output import note, summary, summary_of
 from dkfeat.config import DuplicatesConfig, NeighborsConfig
 from dkfeat.messages import counted

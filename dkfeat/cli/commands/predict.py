@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.declared import given_flags, option_of
+from dkfeat.cli.options.declared import LOCAL_FOLDER, given_flags, option_of
 from dkfeat.cli.options.rows import make_source, source_flags, source_options
 from dkfeat.cli.options.shared import (
     bad_row_options,
@@ -21,10 +21,9 @@ from dkfeat.cli.options.shared import (
     run_arguments,
     run_options,
     target_of,
+    target_option,
     with_bad_row_options,
 )
-from dkfeat.cli.options.storage import target_option
-from dkfeat.cli.options.types import LOCAL_FOLDER
 from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print_result, summary_of, table
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 

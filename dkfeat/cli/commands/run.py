@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dkfeat.cli.group import DkfeatCommand, set_log
+from dkfeat.cli.options.declared import Choice
 from dkfeat.cli.options.shared import quiet_option
-from dkfeat.cli.options.types import Choice
 from dkfeat.cli.output import note
 from dkfeat.errors import ConfigError
 from dkfeat.messages import counted
@@ -32,7 +32,7 @@ def _featurize(job: JobConfig) -> Iterator[str]:
 
 def _train(job: JobConfig) -> Iterator[str]:
     from dkfeat.cli.jobs import open_runs
-    from dkfeat.cli.options.storage import options_at, resolve_options
+    from dkfeat.cli.options.shared import options_at, resolve_options
     from dkfeat.engine.open import Target
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.train import train
@@ -108,8 +108,8 @@ def _run_sections(conf: str, names: Sequence[str]) -> None:
 
 def _run_nightly(ctx: click.Context, conf: str, log_file: str | None) -> None:
     """Run the nightly mode, with its events on standard output or at the end of a file."""
-    from dkfeat.cli.json_lines import LogLines, check_log
-    from dkfeat.cli.nightly import run_nightly
+    from dkfeat.cli.jobs import run_nightly
+    from dkfeat.cli.output import LogLines, check_log
 
     stream = sys.stdout
     if log_file is not None:

@@ -13,9 +13,20 @@ import click
 
 from dkfeat.cli.group import apply_options, heading, late
 from dkfeat.cli.jobs import build_map
-from dkfeat.cli.options.declared import AnyMap, Declaration, alternatives, declarations, flag_of, given_flags, kinds_of
-from dkfeat.cli.options.storage import storage_option
-from dkfeat.cli.options.types import Choice, Text, numbers, words
+from dkfeat.cli.options.declared import (
+    AnyMap,
+    Choice,
+    Declaration,
+    Text,
+    alternatives,
+    declarations,
+    flag_of,
+    given_flags,
+    kinds_of,
+    numbers,
+    words,
+)
+from dkfeat.cli.options.shared import storage_option
 from dkfeat.maps import CLASSES
 from dkfeat.messages import nearest
 from dkfeat.sources.formats import FORMATS, as_source

@@ -1,1 +1,0 @@
-"""Commands that show, check and clean up folders of shards and models."""
