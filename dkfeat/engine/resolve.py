@@ -266,7 +266,8 @@ def inherit_source(
             raise SpecConflictError(f"{made}; {remedy}")
         if source.zero_based == "auto":
             raise ConfigError(f"{name} was made from {kind!r}, which has no index base for text; pass zero_based")
-        existing = {key: existing[key] for key in _OF_ALL_KINDS if key in existing}
+        shared = [key for key in _OF_ALL_KINDS if key in existing and (key in requested or existing[key])]
+        existing = {key: existing[key] for key in shared}
     taken: dict[str, Any] = {}
     for key, value in existing.items():
         if key in source.row_options and not in_full:

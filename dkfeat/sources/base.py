@@ -298,13 +298,13 @@ class Source(ABC):
     """Number of columns; None until resolved."""
     blocksize: int | str
     """Target size of the rows of a split and of a piece, in bytes."""
-    zero_based: Any
+    zero_based: Any = True
     """True if the first column is 0, not 1; "auto" until resolved."""
     dtype: Any
     """Type of the values, "float32" or "float64"."""
-    multilabel: Any
+    multilabel: Any = False
     """True if rows have lists of labels."""
-    query_id: Any
+    query_id: Any = False
     """True if rows have query ids; in some sources the name of their column."""
     labels: tuple[float, ...] | None
     """Allowed labels; None: all."""

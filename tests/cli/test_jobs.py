@@ -1,3 +1,4 @@
+import json
 import runpy
 import subprocess
 import sys
@@ -75,6 +76,8 @@ def test_run__of_all_sections_and_of_some(letter, monkeypatch):
     again = CliRunner().invoke(cli, ["run", "conf.yaml", "--only", "predict"])
     assert again.stdout == "predictions/letter-test: predictions for 30 rows\n"
     assert "nothing to do" in again.stderr
+    again = CliRunner().invoke(cli, ["run", "conf.yaml", "--only", "predict", "--json"])
+    assert json.loads(again.stdout) == {"predict": "predictions/letter-test", "rows": 30}
 
 
 @pytest.mark.parametrize(

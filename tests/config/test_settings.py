@@ -205,7 +205,7 @@ def test_options_of_sources__are_read_from_their_classes(name):
     declared = {key: one.default for key, one in declarations(FORMATS[name]).items()}
     fields = dataclasses.fields(format_class(name))
     assert declared == {item.name: item.default for item in fields}
-    call = _defaults_of_call(getattr(dkfeat, f"read_{name}"))
+    call = _defaults_of_call(getattr(dkfeat, f"read_{name}", dkfeat.read_libsvm))
     assert {
         key: value for key, value in call.items() if key in declared and key != "urlpath"
     }.items() <= declared.items()

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dkfeat.cli.group import DkfeatCommand, set_log
 from dkfeat.cli.options.declared import Choice
-from dkfeat.cli.options.shared import quiet_option
-from dkfeat.cli.output import note
+from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.output import note, print_result
 from dkfeat.errors import ConfigError
 from dkfeat.messages import counted
 
@@ -21,16 +21,20 @@ if TYPE_CHECKING:
     from dkfeat.config import JobConfig
 
 
-def _featurize(job: JobConfig) -> Iterator[str]:
+Results = Iterator[tuple[dict[str, Any], str]]
+
+
+def _featurize(job: JobConfig) -> Results:
     from dkfeat.cli.jobs import open_runs, run_featurize
 
     with open_runs(job.run, job.featurize) as parts:
         for part, run in parts:
             manifest = run_featurize(part, run)
-            yield f"{part.out}: {counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'shard')}"
+            record = {"featurize": part.out, "rows": manifest.rows, "shards": len(manifest.shards)}
+            yield record, f"{part.out}: {counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'shard')}"
 
 
-def _train(job: JobConfig) -> Iterator[str]:
+def _train(job: JobConfig) -> Results:
     from dkfeat.cli.jobs import open_runs
     from dkfeat.cli.options.shared import options_at, resolve_options
     from dkfeat.engine.open import Target
@@ -52,23 +56,27 @@ def _train(job: JobConfig) -> Iterator[str]:
             model = train(shards, **options, client=run if in_parts else None, progress=run.progress)
     if out is not None:
         model.save(out, storage_options=of_store)
-        yield f"{out}: model of {len(model.classes)} classes" if len(model.classes) else f"{out}: regression"
     last = next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
+    lines = [] if out is None else [f"{out}: model of {len(model.classes)} classes"]
+    if lines and not len(model.classes):
+        lines = [f"{out}: regression"]
     if last.get("test_accuracy") is not None:
-        yield f"test accuracy {last['test_accuracy']:.2%}"
+        lines.append(f"test accuracy {last['test_accuracy']:.2%}")
     elif last.get("test_r2") is not None:
-        yield f"test R² {last['test_r2']:.4f}"
+        lines.append(f"test R² {last['test_r2']:.4f}")
+    yield {"train": out, "test_accuracy": last.get("test_accuracy"), "test_r2": last.get("test_r2")}, "\n".join(lines)
 
 
-def _predict(job: JobConfig) -> Iterator[str]:
+def _predict(job: JobConfig) -> Results:
     from dkfeat.cli.jobs import open_runs, run_predict
 
     with open_runs(job.run, job.predict) as parts:
         for part, run in parts:
-            yield f"{part.out}: predictions for {run_predict(part, run).rows:,} rows"
+            rows = run_predict(part, run).rows
+            yield {"predict": part.out, "rows": rows}, f"{part.out}: predictions for {rows:,} rows"
 
 
-def _evaluate(job: JobConfig) -> Iterator[str]:
+def _evaluate(job: JobConfig) -> Results:
     from dkfeat.cli.jobs import build_rows, open_runs
     from dkfeat.learn.evaluate.evaluate import evaluate
     from dkfeat.learn.evaluate.result import check_report_folder
@@ -84,11 +92,12 @@ def _evaluate(job: JobConfig) -> Iterator[str]:
                 title = f"{part.model} on {given if isinstance(given, str) else ', '.join(given or ())}"
                 found.save(part.out, title, overwrite=part.overwrite)
             figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
-            yield f"{part.model}: {found.n_rows:,} rows, {figures}"
+            record = {"evaluate": part.model, "rows": found.n_rows, **found.summary}
+            yield record, f"{part.model}: {found.n_rows:,} rows, {figures}"
 
 
 SECTIONS = {"featurize": _featurize, "train": _train, "predict": _predict, "evaluate": _evaluate}
-"""Sections of job files, in the order in which they are run; each function yields lines to print."""
+"""Sections of job files, in the order in which they are run; each function yields results as records and as text."""
 
 
 def _run_sections(conf: str, names: Sequence[str]) -> None:
@@ -102,8 +111,10 @@ def _run_sections(conf: str, names: Sequence[str]) -> None:
         raise ConfigError(f"{conf}: lists nothing under `{', '.join(missing or SECTIONS)}`")
     for name in SECTIONS:
         if name in (names or present):
-            for line in SECTIONS[name](job):
-                note(line)
+            for record, text in SECTIONS[name](job):
+                print_result(record)
+                for line in text.splitlines():
+                    note(line)
 
 
 def _run_nightly(ctx: click.Context, conf: str, log_file: str | None) -> None:
@@ -135,7 +146,7 @@ _log_option = click.option(
 )
 @click.option("--nightly", is_flag=True, help="Add new files under featurize, and report events as lines of JSON.")
 @_log_option
-@quiet_option
+@output_options
 @click.pass_context
 def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool, log_file: str | None) -> None:
     """Run the sections of the job file CONF: featurize, train, predict, evaluate.

@@ -248,7 +248,8 @@ def _parameters(arguments: ast.arguments, texts: Mapping[str, tuple[str, str]]) 
 @cache
 def _source_of(module: str) -> str:
     path = Path(dkfeat.__file__).parent.joinpath(*module.split(".")[1:])
-    return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    file = path.with_suffix(".py")
+    return (file if file.exists() else path / "__init__.py").read_text(encoding="utf-8")
 
 
 def _hint(node: ast.expr | None) -> Any:
