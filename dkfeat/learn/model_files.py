@@ -21,7 +21,6 @@ from dkfeat.store.manifest.model_folder import (
     MODEL_FILE,
     LocalFolder,
     ModelFolder,
-    as_storage,
     check_model_folder,
     model_files,
     open_model_folder,
@@ -152,7 +151,7 @@ def _read(target: ModelFolder, text: bytes) -> tuple[dict[str, Any], dict[str, A
         raise ShardError(f"{where}: not a model of format {FORMAT}; missing or of another type: {wrong or 'arrays'}")
     arrays = {name: _read_array(target, name, listed.get(name)) for name in ARRAYS}
     sha256 = facts["map"].get("landmarks")
-    map_arrays = {} if sha256 is None else read_sidecar(as_storage(target), "landmarks", sha256, folder="")
+    map_arrays = {} if sha256 is None else read_sidecar(target, "landmarks", sha256, folder="")
     return {key: facts[key] for key in FACTS}, arrays, map_arrays
 
 

@@ -41,7 +41,7 @@ CASES = _read(ROOT / "tests" / "data" / "fault_cases.txt")
 REASONS: dict[str, str] = {
     "P-08": "The driver cannot see why workers died: the message names memory as the likely cause.",
     "S-05": "A flipped bit in a committed shard of the right size is found by reading it, as verify and training do; "
-    "featurize compares only sizes and footers. Delete the shards that verify names, and the next run makes them "
+    "featurize compares only names and sizes. Delete the shards that verify names, and the next run makes them "
     "again.",
     "D-07": "Needs several interpreters and environments. `make lowest` runs all tests on the oldest versions allowed; "
     "stored data sets (V-07) and reference values (D-11) compare versions.",

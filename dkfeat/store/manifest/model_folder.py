@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import re
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,11 +17,11 @@ from dkfeat.filesystems.urls import is_url, protocol_of
 from dkfeat.store.manifest.metadata import LANDMARKS_NAME
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC, faults_as
-from dkfeat.store.storage.local import check_folder_writable, flush_folder, open_regular
+from dkfeat.store.storage.local import LocalStorage, check_folder_writable
 from dkfeat.store.storage.object_store import ObjectStorage
 
 if TYPE_CHECKING:
-    from dkfeat.store.storage.base import Storage
+    pass
 
 
 MODEL_FILE = "model.json"
@@ -32,25 +31,22 @@ ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
 
-class LocalFolder:
-    """A local folder with the methods of `ObjectStorage` that a model needs; files are replaced atomically.
+class LocalFolder(LocalStorage):
+    """Folder of a model on a local disk; it may be a symbolic link, but its files may not.
 
-    The folder may be a symbolic link, but its files may not.
+    Temporary files are in the folder itself, because it has no folder of metadata.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._root = Path(folder)
-        self.url = str(self._root)
-        """Path of the folder, for messages."""
+    _temporary, _hidden = "", "."
 
     def check_writable(self) -> None:
         """Check, without writing, that files can be created here."""
-        check_folder_writable(self._root)
+        check_folder_writable(Path(self.url))
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes, or None if it does not exist."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return (self._root / name).lstat().st_size
+            return (Path(self.url) / name).lstat().st_size
         return None
 
     def read(self, name: str) -> bytes:
@@ -61,31 +57,19 @@ class LocalFolder:
         ShardError
             If it is a symbolic link, a folder or a device.
         """
-        path = str(self._root / name)
         try:
-            with open_regular(path, path) as file:
-                return file.read()
+            return super().read(name)
         except OSError as fault:
             if fault.errno == errno.ELOOP:
-                raise ShardError(f"{path}: a symbolic link; replace it by the file that it names") from None
+                raise ShardError(f"{self.url}/{name}: a symbolic link; replace it by the file that it names") from None
             if fault.errno == errno.EINVAL:
-                raise ShardError(f"{path}: not a regular file; restore it from a copy") from None
+                raise ShardError(f"{self.url}/{name}: not a regular file; restore it from a copy") from None
             raise
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Create or replace a file atomically: a temporary file in the same folder is flushed to disk and renamed."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        path = self._root / name
-        temporary = path.with_name(f".{name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        flush_folder(self._root)
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Create or replace a file atomically; missing folders are created."""
+        Path(self.url).mkdir(parents=True, exist_ok=True)
+        super().replace(name, data, durable=durable)
 
     @contextmanager
     def saving(self) -> Iterator[Callable[[], bool]]:
@@ -94,8 +78,8 @@ class LocalFolder:
         Yields a function that returns True if no other process saves a model here, and none can begin before the end of
         the ``with`` block. It returns False if another one does, or if the file system has no locks for folders.
         """
-        self._root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        Path(self.url).mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.url, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
         def is_locked(kind: int) -> bool:
             with suppress(OSError):
@@ -109,18 +93,12 @@ class LocalFolder:
         finally:
             os.close(descriptor)
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:
         """Return the names of the files; the path itself if it is a file, and nothing if it does not exist."""
-        try:
-            return [path.name for path in (self._root / folder).iterdir()]
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError:
-            return [self.url] if self._root.exists() else []  # if a parent is a file, the folder does not exist
-
-    def remove(self, name: str) -> None:
-        """Remove a file; a missing file is not an error."""
-        (self._root / name).unlink(missing_ok=True)
+        path = Path(self.url) / folder
+        if path.is_dir():
+            return super().list(folder, sizes=sizes)
+        return {self.url: -1} if path.exists() and not folder else {}
 
 
 ModelFolder: TypeAlias = LocalFolder | ObjectStorage
@@ -132,18 +110,13 @@ def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[s
     if not text or "\0" in text:
         raise ConfigError(f"model={text!a} is not the path of a folder; give one such as models/letter")
     if "://" not in text or not is_url(text):
-        return LocalFolder(text)
+        return LocalFolder(str(Path(text).absolute()))
     if protocol_of(text) == "file":
-        return LocalFolder(text.partition("://")[2])
+        return LocalFolder(str(Path(text.partition("://")[2]).absolute()))
     storage = open_storage(text, storage_options)
     if not isinstance(storage, ObjectStorage):
         raise ConfigError(f"{storage.url} is not the URL of a folder in an object store")
     return storage
-
-
-def as_storage(folder: ModelFolder) -> Storage:
-    """Return a storage with the files of a model, for functions that read sidecar files."""
-    return open_storage(Path(folder.url).absolute()) if isinstance(folder, LocalFolder) else folder
 
 
 def read_model_file(folder: ModelFolder) -> bytes | None:

@@ -49,6 +49,9 @@ class LocalStorage(Storage):
     '/data/features'
     """
 
+    _temporary, _hidden = TMP, ""
+    """Folder of temporary files, and the beginning of their names."""
+
     def __init__(self, path: str, *, durable: bool = True) -> None:
         self.durable = durable
         given = Path(path).expanduser()
@@ -142,8 +145,8 @@ class LocalStorage(Storage):
         """Write a temporary file, and `move` it from there to its name."""
         parent, base = _parts(name)
         crash_points.passed("before_tmp")
-        with self._folder(TMP) as tmp, self._folder(parent) as target:
-            with temporary_file(base, data, tmp, durable=durable and self.durable) as temporary:
+        with self._folder(self._temporary) as tmp, self._folder(parent) as target:
+            with temporary_file(self._hidden + base, data, tmp, durable=durable and self.durable) as temporary:
                 if before_publish is not None:
                     before_publish()
                 crash_points.passed("after_tmp")
