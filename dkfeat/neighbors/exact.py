@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -71,18 +71,6 @@ def ordered(
     return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
-class Rows(Protocol):
-    """The rows from which shards were made, by their numbers in the data set."""
-
-    def take(self, first: int, stop: int, runner: Runner) -> Any:
-        """Return consecutive rows."""
-
-    def similarities(
-        self, fitted: SampledMap, queries: Any, rows: NDArray[np.int64], runner: Runner
-    ) -> NDArray[np.float64]:
-        """Compute the exact kernel of queries and their candidates, as `exact_similarities` does."""
-
-
 @dataclass(frozen=True, slots=True)
 class RowsInMemory:
     """Rows of an array or sparse matrix."""
@@ -90,7 +78,7 @@ class RowsInMemory:
     X: Any
 
     def take(self, first: int, stop: int, runner: Runner) -> Any:  # noqa: ARG002 - nothing to run
-        """See `Rows.take`."""
+        """Return consecutive rows, by their numbers in the data set."""
         return self.X[first:stop]
 
     def similarities(
@@ -100,7 +88,7 @@ class RowsInMemory:
         rows: NDArray[np.int64],
         runner: Runner,  # noqa: ARG002 - nothing to run
     ) -> NDArray[np.float64]:
-        """See `Rows.similarities`."""
+        """Compute the exact kernel of queries and their candidates, as `exact_similarities` does."""
         return exact_similarities(fitted, queries, self.X, rows)
 
 
@@ -140,7 +128,7 @@ class RowsOfSource:
         )
 
     def take(self, first: int, stop: int, runner: Runner) -> sp.csr_matrix:
-        """See `Rows.take`."""
+        """Return consecutive rows, by their numbers in the data set."""
         return self.at(np.arange(first, stop), runner)
 
     def at(self, numbers: NDArray[np.int64], runner: Runner) -> sp.csr_matrix:
@@ -152,7 +140,7 @@ class RowsOfSource:
     def similarities(
         self, fitted: SampledMap, queries: Any, rows: NDArray[np.int64], runner: Runner
     ) -> NDArray[np.float64]:
-        """See `Rows.similarities`."""
+        """Compute the exact kernel of queries and their candidates, as `exact_similarities` does."""
         found: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         order = np.argsort(rows, axis=None, kind="stable")
         numbers = rows.ravel()[order]
@@ -190,7 +178,30 @@ class RowsOfSource:
         runner.run(task, [split for split in self.splits if has_rows(split)], done)
 
 
-def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None) -> RowsInMemory | RowsOfSource:
+Rows = RowsInMemory | RowsOfSource
+"""The rows from which shards were made, by their numbers in the data set."""
+
+
+def rows_to_compare(
+    data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None, *, is_exact: bool, option: str
+) -> Rows | None:
+    """Return the rows of a data set for exact comparisons, which an option asks for; None if there are none.
+
+    Raises
+    ------
+    ConfigError
+        If the source is missing or not needed, or as from `rows_of`.
+    """
+    if is_exact and source is None:
+        raise ConfigError(
+            f"rows are compared exactly, which needs the source of the shards; pass source (--source), or no {option}"
+        )
+    if not is_exact and source is not None:
+        raise ConfigError(f"a source is given, but nothing is read from it; pass {option}, or no source")
+    return rows_of(data, source, storage_options) if is_exact else None
+
+
+def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None) -> Rows:
     """Return the rows from which shards were made, from an array or sparse matrix of them, or from their source.
 
     Raises

@@ -19,7 +19,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.exact import Rows, RowsInMemory, RowsOfSource, rows_of
+from dkfeat.neighbors.exact import Rows, RowsInMemory, rows_of, rows_to_compare
 from dkfeat.neighbors.index import open_index
 from dkfeat.neighbors.scan import ShardScan, former_parameters, open_codes, own_rows, sampled_map
 from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
@@ -154,10 +154,11 @@ def search(
     queries = _open_queries(queries, storage_options, data.verifies)
     without_self = queries is None
     n_available = data.n_rows - without_self
-    _check_n_neighbors(n_neighbors, n_available, without_self)
-    rows = _rows_to_compare(data, rerank, n_neighbors, source, query_source, storage_options)
-    if query_source is not None and not isinstance(queries, ShardDataset):
-        raise ConfigError("query_source (--query-source) is for queries that are shards; leave it out")
+    _check_numbers(n_neighbors, rerank, n_available, without_self)
+    option = "rerank, such as 100 (--rerank 100)"
+    rows = rows_to_compare(data, source, storage_options, is_exact=rerank is not None, option=option)
+    if query_source is not None and (rows is None or not isinstance(queries, ShardDataset)):
+        raise ConfigError("query_source (--query-source) is for queries that are shards, with rerank; leave it out")
     settings = {
         "n_neighbors": n_neighbors,
         "rerank": rerank,
@@ -203,34 +204,13 @@ def _open_queries(queries: Any, storage_options: Mapping[str, Any] | None, verif
     return as_source(queries, storage_options) if reader is None else ShardDataset(reader, verifies)
 
 
-def _check_n_neighbors(n_neighbors: int, n_available: int, without_self: bool) -> None:
+def _check_numbers(n_neighbors: int, rerank: int | None, n_available: int, without_self: bool) -> None:
     check_integer(n_neighbors, "n_neighbors", low=1)
     if n_neighbors > n_available:
         others = f"{max(n_available, 0):,} {'other ' if without_self else ''}rows"
         raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {others}; ask for fewer")
-
-
-def _rows_to_compare(
-    data: ShardDataset,
-    rerank: int | None,
-    n_neighbors: int,
-    source: Any,
-    query_source: Any,
-    storage_options: Mapping[str, Any] | None,
-) -> RowsInMemory | RowsOfSource | None:
-    """Return the rows of the data set for exact comparisons, None if there are none."""
-    if rerank is None:
-        if source is not None or query_source is not None:
-            raise ConfigError(
-                "a source is given, but without rerank nothing is read from it; pass rerank, such as 100 (--rerank 100)"
-            )
-        return None
-    check_integer(rerank, "rerank", low=n_neighbors)
-    if source is None:
-        raise ConfigError(
-            "rerank compares rows exactly, so it needs the source of the shards; pass source (--source), or no rerank"
-        )
-    return rows_of(data, source, storage_options)
+    if rerank is not None:
+        check_integer(rerank, "rerank", low=n_neighbors)
 
 
 def _checked_target(data: ShardDataset, queries: Any, target: object, settings: Mapping[str, Any]) -> Target:

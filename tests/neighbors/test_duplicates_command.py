@@ -62,7 +62,6 @@ def test_duplicates__exact(folder):
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--threshold", "1.5"], 2, "threshold=1.5"),
         (["--verify", "all"], 2, "there is no 'all'"),
         (["--verify", "exact"], 2, "needs the source of the shards"),
         (["--threshold", "0.8"], 4, "threshold: 0.9 there, 0.8 asked"),

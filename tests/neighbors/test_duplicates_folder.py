@@ -119,14 +119,6 @@ def test_equal_shards__made_again_elsewhere_give_the_same_tables(folder, tmp_pat
     assert left.rows == found.n_kept
 
 
-def test_complete_search__is_opened_again(folder, tmp_path):
-    duplicates(folder / "shards", target=tmp_path / "out", progress=False)
-    stages = []
-    found = duplicates(folder / "shards", target=tmp_path / "out", progress=stages.append)
-    assert stages == []
-    assert np.array_equal(Duplicates.open(tmp_path / "out").pairs, found.pairs)
-
-
 def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     shards, out = folder / "shards", tmp_path / "out"
     duplicates(shards, target=out, progress=False)
@@ -157,9 +149,11 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     ):
         duplicates(shards, target=tmp_path / "busy", progress=False)
     record = json.loads((out / "duplicates.json").read_text())
-    (out / "duplicates.json").write_text(json.dumps({**record, "results": None}))
+    (out / "duplicates.json").write_text(json.dumps({**record, "results": None}))  # as dkfeat 0.2 began a search
     with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
         Duplicates.open(out)
+    with pytest.raises(ConfigError, match=r"holds a search that dkfeat 0.2 began; delete it"):
+        duplicates(shards, target=out, progress=False)
     for other in ({"format": 2}, {**record, "results": {"n_rows": 3}}):
         (out / "duplicates.json").write_text(json.dumps(other))
         with pytest.raises(ShardError, match="not as this version of dkfeat writes it; choose another folder"):
@@ -191,6 +185,8 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
 
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
         search(target=tmp_path / "out", progress=interrupt)
+    with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
+        Duplicates.open(tmp_path / "out")
     with pytest.raises(SpecConflictError, match=r"threshold: 0.8 there, 0.9 asked"):
         search(0.9, target=tmp_path / "out", progress=False)
     calls = []
@@ -260,7 +256,7 @@ def test_exact__bad_arguments(folder):
     with pytest.raises(ConfigError, match="verify='all', but"):
         duplicates(shards, verify="all", progress=False)
     with pytest.raises(
-        ConfigError, match=r"needs the source of the shards; pass source \(--source\), or verify='codes'"
+        ConfigError, match=r"needs the source of the shards; pass source \(--source\), or no verify='exact'"
     ):
         duplicates(shards, verify="exact", progress=False)
     with pytest.raises(ConfigError, match=r"pass verify='exact' \(--verify exact\), or no source"):

@@ -70,13 +70,6 @@ def test_search__shards_against_themselves(data):
     np.testing.assert_allclose(found.similarities, estimates, rtol=1e-14)
 
 
-def test_search__shards_as_queries_give_what_their_rows_give(data, rows):
-    by_shards = search(data, data.shards.storage.url, 3, progress=False)
-    by_rows = search(data, rows, 3, progress=False)
-    assert np.array_equal(by_shards.rows, by_rows.rows)
-    assert np.array_equal(by_shards.similarities, by_rows.similarities)
-
-
 def test_search__rerank_gives_the_exact_kernel(data, rows):
     found = search(data, n_neighbors=5, rerank=N_ROWS - 1, source=rows, progress=False)
     exact = gmm(rows)
@@ -163,20 +156,25 @@ def test_search__names_the_cell_of_a_query_of_any_batch(data, rows, monkeypatch)
         search(data, queries, 2, progress=False)
 
 
-@pytest.mark.parametrize("queries", [3, np.zeros(60), np.zeros((2, 9))], ids=repr)
-def test_search__queries_that_are_no_rows(queries, data):
-    with pytest.raises(InputError, match=r"queries has shape|9 features"):
-        search(data, queries, 2, progress=False)
-
-
-def test_search__no_queries(data):
+def test_search__queries_without_rows_without_values_and_no_rows(data):
     found = search(data, np.empty((0, 60)), 2, progress=False)
     assert found.rows.shape == found.similarities.shape == found.errors.shape == (0, 2)
-
-
-def test_search__an_all_zero_query(data):
     found = search(data, np.zeros((1, 60)), 2, progress=False)
     assert (found.rows.tolist(), found.similarities.tolist()) == ([[0, 1]], [[0, 0]])
+    for queries in (3, np.zeros(60), np.zeros((2, 9))):
+        with pytest.raises(InputError, match=r"queries has shape|9 features"):
+            search(data, queries, 2, progress=False)
+
+
+def test_search__former_names_of_parameters(data, rows, text, tmp_path):
+    for options, message in [
+        ({"shards": data, "queries": rows[:3]}, "shards is deprecated .* use data="),
+        ({"data": data, "queries": text, "on_bad_row": "quarantine"}, "option of the source"),
+        ({"data": data, "queries": text, "target": tmp_path / "found", "resume": False}, r"dkfeat.Target\("),
+    ]:
+        with pytest.warns(DeprecationWarning, match=message):
+            found = search(n_neighbors=1, progress=False, **options)
+        assert found.similarities[0] == 1
 
 
 def test_search__bad_arguments(data, rows):
@@ -185,7 +183,7 @@ def test_search__bad_arguments(data, rows):
         ({"n_neighbors": N_ROWS}, "there are 499 other rows"),
         ({"n_neighbors": N_ROWS + 1, "queries": rows}, "there are 500 rows"),
         ({"rerank": 9}, "rerank=9"),
-        ({"rerank": 20}, "pass source"),
+        ({"rerank": 20}, "needs the source of the shards; pass source"),
         ({"rerank": 20, "source": rows[:7]}, "500 rows of 60 columns"),
         ({"rerank": 20, "source": rows[::-1]}, "codes of rows 0 to"),
         ({"rerank": 20, "source": sp.vstack([rows[:-9], rows[-9:][::-1]])}, "to 499 differ"),

@@ -26,13 +26,13 @@ from dkfeat.filesystems.urls import local_path, printable
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, read_record, record_of
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
-from dkfeat.neighbors.exact import RowsInMemory, RowsOfSource, rows_of
+from dkfeat.neighbors.exact import rows_to_compare
 from dkfeat.neighbors.scan import former_parameters, open_codes
 from dkfeat.neighbors.table import check_table_among
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.shards.columns import ARROW_TYPES
 from dkfeat.store.storage.local import LocalStorage, flush_folder
-from dkfeat.theory.bands import Bands, choose_bands
+from dkfeat.theory.bands import choose_bands
 from dkfeat.validation import check_choice, check_real
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.maps._sampled import SampledMap
     from dkfeat.sources.base import Piece
 
 _WORK = "work"
@@ -155,39 +154,19 @@ def duplicates(
             "divide the data set, for example by dates"
         )
     threshold = check_real(threshold, "threshold", above=0, high=1)
-    bands = _bands(fitted, threshold)
-    raw = _raw_rows(data, verify, source, storage_options)
-    search = DuplicateSearch(data, fitted, threshold, bands, Progress(progress), raw)
+    try:
+        bands = choose_bands(threshold, fitted.n_components, fitted.chance)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    is_exact = check_choice(verify, "verify", ("codes", "exact")) == "exact"
+    option = "verify='exact' (--verify exact)"
+    rows = rows_to_compare(data, source, storage_options, is_exact=is_exact, option=option)
+    search = DuplicateSearch(data, fitted, threshold, bands, Progress(progress), rows)
     if target is not None:
         return _in_folder(search, as_target(target), client)
     parent = dask.config.get("temporary-directory", None)
     with TemporaryDirectory(prefix="dkfeat-duplicates-", dir=parent) as folder, open_runner(client) as runner:
         return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner))
-
-
-def _bands(fitted: SampledMap, threshold: float) -> Bands:
-    try:
-        return choose_bands(threshold, fitted.n_components, fitted.chance)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _raw_rows(
-    data: ShardDataset, verify: str, source: Any, storage_options: Mapping[str, Any] | None
-) -> RowsInMemory | RowsOfSource | None:
-    """Return the rows for exact comparisons, None if there are none."""
-    if check_choice(verify, "verify", ("codes", "exact")) == "codes":
-        if source is not None:
-            raise ConfigError(
-                "source is given, but nothing is read from it; pass verify='exact' (--verify exact), or no source"
-            )
-        return None
-    if source is None:
-        raise ConfigError(
-            "verify='exact' compares rows exactly, so it needs the source of the shards; pass source (--source), or "
-            "verify='codes'"
-        )
-    return rows_of(data, source, storage_options)
 
 
 def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:

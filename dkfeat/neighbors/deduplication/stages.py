@@ -22,7 +22,7 @@ from dkfeat.neighbors.deduplication.work_files import (
     Part,
     count_in_blocks,
 )
-from dkfeat.neighbors.exact import RowsInMemory, RowsOfSource
+from dkfeat.neighbors.exact import RowsInMemory
 from dkfeat.theory.bands import sharing_probability
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.runners.local import Runner
     from dkfeat.maps._sampled import SampledMap
     from dkfeat.neighbors.deduplication.work_files import WorkFolder
+    from dkfeat.neighbors.exact import Rows
     from dkfeat.theory.bands import Bands
 
 
@@ -60,7 +61,7 @@ class DuplicateSearch:
     threshold: float
     bands: Bands
     report: Progress
-    source: RowsInMemory | RowsOfSource | None = None
+    source: Rows | None = None
     """Rows by which candidates are compared exactly; None: they are compared by their codes."""
 
     @property
@@ -157,7 +158,7 @@ class DuplicateSearch:
             runner.run(task, parts, done)
         return Counts(*total.tolist())
 
-    def _compare_exactly(self, candidates: PairFiles, source: RowsInMemory | RowsOfSource, runner: Runner) -> PairFiles:
+    def _compare_exactly(self, candidates: PairFiles, source: Rows, runner: Runner) -> PairFiles:
         """Return the pairs among the candidates whose exact similarity is at least the threshold."""
         n_rows, work = self.data.n_rows, candidates.work
         wanted, n_pairs = np.zeros(n_rows, np.bool_), np.zeros(n_rows // BLOCK_ROWS + 1, np.int64)
