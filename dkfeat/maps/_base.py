@@ -326,7 +326,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _description(self) -> dict[str, str]:
         """Describe kernel, sizes and expected error for a card; an unfitted map by its parameters."""
         fitted = fitted_copy(self)
-        kernel = fitted._kernel_facts()
+        kernel = fitted._estimated_kernel()
         is_fitted = fitted.__sklearn_is_fitted__()
         k = (fitted.to_spec()["params"] if is_fitted else fitted.get_params(deep=False)).get("n_components")
         if is_fitted:

@@ -23,7 +23,7 @@ _SYMBOLS = {"gamma": "γ", "alpha": "α", "beta": "β", "rate": "λ", "coef0": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelFacts:
+class EstimatedKernel:
     """Kernel of a map, and the variance of the map's estimate of it for a pair of rows."""
 
     name: str
@@ -96,14 +96,14 @@ class KernelEstimates(ABC):
         """Check rows; return an array or CSR of the fitted width."""
 
     @abstractmethod
-    def _kernel_facts(self) -> KernelFacts:
+    def _estimated_kernel(self) -> EstimatedKernel:
         """Describe the kernel of the fitted map; for a map that learns from rows, the kernel of its parameters."""
 
     @property
     def kernel_range(self) -> tuple[float, float]:
         """Kernel values that `expected_error_at` accepts: 0 to 1, except for dot-product kernels."""
-        facts = facts_of(self)
-        return facts.low, facts.high
+        kernel = estimated_kernel_of(self)
+        return kernel.low, kernel.high
 
     def exact_kernel(self, X: Any, Y: Any = None) -> NDArray[np.float64]:
         """Compute the kernel that inner products of the features estimate.
@@ -125,8 +125,8 @@ class KernelEstimates(ABC):
         array([[1. , 0.2],
                [0.2, 1. ]])
         """
-        facts = facts_of(self, fitted=True)
-        return facts.exact(self._check_rows(X), None if Y is None else self._check_rows(Y))
+        kernel = estimated_kernel_of(self, fitted=True)
+        return kernel.exact(self._check_rows(X), None if Y is None else self._check_rows(Y))
 
     def estimate_kernel(self, X: Any, Y: Any = None) -> NDArray[np.float64]:
         """Estimate the kernel from encoded rows alone, by their inner products.
@@ -166,9 +166,9 @@ class KernelEstimates(ABC):
             `FourierFeatures` the values are for independent directions; the actual errors differ from them by up to a
             fifth (measured on digits).
         """
-        facts = facts_of(self, fitted=True)
+        kernel = estimated_kernel_of(self, fitted=True)
         left, right = self._check_rows(X), None if Y is None else self._check_rows(Y)
-        variances = facts.variances(left, right, facts.exact(left, right))
+        variances = kernel.variances(left, right, kernel.exact(left, right))
         return None if variances is None else np.sqrt(variances)
 
     def expected_error_at(self, similarity: ArrayLike) -> NDArray[np.float64] | None:
@@ -201,18 +201,18 @@ class KernelEstimates(ABC):
         >>> float(dkfeat.FourierFeatures(1024).expected_error_at(0.5).round(4))
         0.0242
         """
-        facts = facts_of(self)
+        kernel = estimated_kernel_of(self)
         values = np.asarray(similarity, dtype=np.float64)
-        slack = 1e-9 * (facts.high - facts.low)  # for rounding errors in computed values
-        outside = ~((values >= facts.low - slack) & (values <= facts.high + slack))
+        slack = 1e-9 * (kernel.high - kernel.low)  # for rounding errors in computed values
+        outside = ~((values >= kernel.low - slack) & (values <= kernel.high + slack))
         if outside.any():
             raise InputError(
-                f"similarity={float(values[outside].flat[0])!r}, but the kernel {facts.name} has values from "
-                f"{facts.low:g} to {facts.high:g} here; give values in that range"
+                f"similarity={float(values[outside].flat[0])!r}, but the kernel {kernel.name} has values from "
+                f"{kernel.low:g} to {kernel.high:g} here; give values in that range"
             )
-        if facts.variance_at is None:
+        if kernel.variance_at is None:
             return None
-        errors: NDArray[np.float64] = np.sqrt(facts.variance_at(np.clip(values, facts.low, facts.high)))
+        errors: NDArray[np.float64] = np.sqrt(kernel.variance_at(np.clip(values, kernel.low, kernel.high)))
         return errors
 
     def kernel_pairs(self, X: Any, *, n_rows: int = 64, random_state: int = 0) -> KernelPairs:
@@ -236,7 +236,7 @@ class KernelEstimates(ABC):
         dkfeat.errors.InputError
             If there are fewer than two rows, or the map rejects rows.
         """
-        facts = facts_of(self, fitted=True)
+        kernel = estimated_kernel_of(self, fitted=True)
         most = check_integer(n_rows, "n_rows", low=2, high=1 << 14)
         rows = self._check_rows(X)
         if rows.shape[0] < 2:
@@ -246,20 +246,20 @@ class KernelEstimates(ABC):
         some = rows[drawn]
         left, right = np.triu_indices(len(drawn), k=1)
         estimates = self.estimate_kernel(self._encode_rows(some))
-        exact = facts.exact(some, None)
-        variances = facts.variances(some, None, exact)
+        exact = kernel.exact(some, None)
+        variances = kernel.variances(some, None, exact)
         return KernelPairs(
-            kernel=facts.name,
+            kernel=kernel.name,
             left=drawn[left],
             right=drawn[right],
             exact=exact[left, right],
             estimates=estimates[left, right],
             deviations=None if variances is None else np.sqrt(variances[left, right]),
-            note=facts.note if variances is not None else "the theoretical error of this map is unknown",
+            note=kernel.note if variances is not None else "the theoretical error of this map is unknown",
         )
 
 
-def facts_of(features: Any, *, fitted: bool = False) -> KernelFacts:
+def estimated_kernel_of(features: Any, *, fitted: bool = False) -> EstimatedKernel:
     """Describe the kernel of a fitted map, or of the parameters of an unfitted one.
 
     Raises
@@ -271,7 +271,7 @@ def facts_of(features: Any, *, fitted: bool = False) -> KernelFacts:
     """
     if fitted:
         check_is_fitted(features)
-    return fitted_copy(features)._kernel_facts()
+    return fitted_copy(features)._estimated_kernel()
 
 
 def fitted_copy(features: Any) -> Any:
@@ -353,15 +353,15 @@ class KernelPairs:
         return self.describe()
 
     def _repr_html_(self) -> str:
-        facts: dict[str, Any] = {
+        errors: dict[str, Any] = {
             "kernel": self.kernel,
             "pairs of rows": f"{len(self):,}",
             "root mean squared error": self.error,
         }
         if self.expected_error is not None:
-            facts["by theory"] = f"{self.expected_error:.4f}{', ' if self.note else ''}{self.note}"
-            facts["within 2 standard errors"] = f"{self.share_within:.1%}"
-        return card("KernelPairs", facts, note="" if self.expected_error is not None else self.note)
+            errors["by theory"] = f"{self.expected_error:.4f}{', ' if self.note else ''}{self.note}"
+            errors["within 2 standard errors"] = f"{self.share_within:.1%}"
+        return card("KernelPairs", errors, note="" if self.expected_error is not None else self.note)
 
 
 def error_band(

@@ -17,7 +17,7 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import gmm
 from dkfeat.kernels.minmax import gmm_pairs
 from dkfeat.maps._base import FeatureMap, checked_seed
-from dkfeat.maps._kernel_estimates import KernelFacts
+from dkfeat.maps._kernel_estimates import EstimatedKernel
 from dkfeat.maps._rows import RowPreparation
 from dkfeat.theory.fourier import gcws_variance
 from dkfeat.theory.gmm import rho_from_gmm
@@ -312,7 +312,7 @@ class SampledMap(FeatureMap):
             "normalize": self._fitted.preparation.normalize,
         }
 
-    def _gmm_facts(self, chance_bits: int | None, note: str = "") -> KernelFacts:
+    def _gmm_kernel(self, chance_bits: int | None, note: str = "") -> EstimatedKernel:
         """Describe the kernel; `chance_bits` are the bits b of codes that are equal with a chance of 2^-b, if any."""
         s = self._fitted
 
@@ -323,7 +323,7 @@ class SampledMap(FeatureMap):
             return gcws_variance(np.clip(values, 0.0, 1.0), chance_bits) / s.n_components
 
         name = "GMM" if s.p == 1 else f"pGMM, p = {s.p:g}"
-        return KernelFacts(name=name, exact=exact, variance_at=variance_at, note=note)
+        return EstimatedKernel(name=name, exact=exact, variance_at=variance_at, note=note)
 
     def _prepared(self, X: Any) -> sp.csr_matrix:
         blocks = list(self._fitted.preparation.blocks(X))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.sampling import darts
 from dkfeat.compiled.sampling.darts import signed_octaves
-from dkfeat.maps._kernel_estimates import KernelFacts
+from dkfeat.maps._kernel_estimates import EstimatedKernel
 from dkfeat.maps._sampled import FittedSamples, SampledMap
 from dkfeat.validation import check_integer
 
@@ -168,8 +168,8 @@ class DartFeatures(SampledMap):
         s = self._fitted
         return {"params": {"n_components": s.n_components, "bits": s.bits, **self._kernel_params()}}
 
-    def _kernel_facts(self) -> KernelFacts:
-        return self._gmm_facts(self._fitted.bits)
+    def _estimated_kernel(self) -> EstimatedKernel:
+        return self._gmm_kernel(self._fitted.bits)
 
     def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted

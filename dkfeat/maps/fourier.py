@@ -18,7 +18,7 @@ from dkfeat.compiled.random import STREAM_PHASE, draw_words
 from dkfeat.errors import ConfigError
 from dkfeat.kernels import NamedKernel
 from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed
-from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
+from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._rows import float32_rows, rows_and_lengths
 from dkfeat.projections import (
     CirculantProjection,
@@ -178,7 +178,7 @@ class FourierFeatures(ProjectedMap):
         self._settings = FittedProjection(params, _PROJECTIONS[params["projection"]](**sizes))
         self.seed_ = seed
 
-    def _kernel_facts(self) -> KernelFacts:
+    def _estimated_kernel(self) -> EstimatedKernel:
         params, n_components = self._fitted.params, self.n_features_out
         kernel = NamedKernel(params["kernel"], {"gamma": params["gamma"]})
         formula = nrff_variance if params["normalize"] else rff_variance
@@ -187,7 +187,7 @@ class FourierFeatures(ProjectedMap):
             cosines = 1.0 + np.log(np.clip(values, 1e-300, 1.0)) / _GAMMA  # the variance depends on the kernel alone
             return np.maximum(formula(cosines, _GAMMA), 0.0) / n_components
 
-        return KernelFacts(
+        return EstimatedKernel(
             name=parameters_shown(kernel),
             exact=kernel,
             variance_at=variance_at,

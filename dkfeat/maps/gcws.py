@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.feature_major import signed_logs
-from dkfeat.maps._kernel_estimates import KernelFacts
+from dkfeat.maps._kernel_estimates import EstimatedKernel
 from dkfeat.maps._sampled import FittedSamples, SampledMap
 from dkfeat.validation import check_choice, check_integer
 
@@ -216,10 +216,10 @@ class GCWSFeatures(SampledMap):
         params = {"n_components": s.n_components, **bits, **self._kernel_params(), "code": s.code}
         return {"params": params, "code_mode": s.mode}
 
-    def _kernel_facts(self) -> KernelFacts:
+    def _estimated_kernel(self) -> EstimatedKernel:
         s = self._fitted
         dropped = "plus the bias of dropped levels, which is large for rows of few columns; t_bits=1 or 2 reduces it"
-        return self._gmm_facts(s.i_bits if s.mode == "mixed" else None, note="" if s.t_bits else dropped)
+        return self._gmm_kernel(s.i_bits if s.mode == "mixed" else None, note="" if s.t_bits else dropped)
 
     def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted

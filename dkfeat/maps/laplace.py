@@ -26,7 +26,7 @@ from dkfeat.compiled.random import (
 from dkfeat.kernels import NamedKernel
 from dkfeat.kernels._rows import check_non_negative
 from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed
-from dkfeat.maps._kernel_estimates import KernelFacts
+from dkfeat.maps._kernel_estimates import EstimatedKernel
 from dkfeat.projections import CirculantProjection, DenseProjection, Projection
 from dkfeat.projections.structured import check_mixtures, mixtures_of
 from dkfeat.validation import check_choice, check_integer, check_real, check_rows, rows_as_csr
@@ -206,7 +206,7 @@ class LaplaceFeatures(ProjectedMap):
         self._settings = FittedProjection(params, operator)
         self.seed_ = seed
 
-    def _kernel_facts(self) -> KernelFacts:
+    def _estimated_kernel(self) -> EstimatedKernel:
         params, n_components = self._fitted.params, self.n_features_out
         is_exponential, is_dense = params["kernel"] == "exponential", params["projection"] == "dense"
         name, symbol = ("beta", "β") if is_exponential else ("rate", "λ")
@@ -221,7 +221,7 @@ class LaplaceFeatures(ProjectedMap):
             return np.maximum(exact(2 * X, None if Y is None else 2 * Y) - values**2, 0.0) / n_components  # Theorem 1
 
         at_most: Literal["", "at most"] = "" if is_exponential else "at most"
-        return KernelFacts(
+        return EstimatedKernel(
             name=f"{params['kernel']} semigroup, {symbol} = {params[name]:g}",
             exact=exact,
             variance_at=variance_at,

@@ -20,7 +20,7 @@ from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import largest_magnitudes
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS
 from dkfeat.maps._base import FeatureMap, checked_seed
-from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
+from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._landmarks import LandmarkKernel, Landmarks, as_tiles, choose_rows, landmark_kernel
 from dkfeat.maps._rows import count_rows, dask_width, is_dask, take_rows
 from dkfeat.projections.dense import add_dense
@@ -351,9 +351,9 @@ class NystroemFeatures(FeatureMap):
         }
         return {"params": params, "landmarks": s.landmarks.sha256}
 
-    def _kernel_facts(self) -> KernelFacts:
+    def _estimated_kernel(self) -> EstimatedKernel:
         kernel = self._fitted.kernel if self.__sklearn_is_fitted__() else self._checked()[1]
-        return KernelFacts(name=parameters_shown(kernel), exact=kernel)  # the error depends on the data
+        return EstimatedKernel(name=parameters_shown(kernel), exact=kernel)  # the error depends on the data
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted

@@ -21,7 +21,7 @@ from dkfeat.errors import InputError
 from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import inner_products, paired_rows, row_numbers
 from dkfeat.maps._base import FeatureMap
-from dkfeat.maps._kernel_estimates import KernelFacts, parameters_shown
+from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._rows import check_lengths, rows_and_multipliers
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps.maclaurin.factors import checked_inner, inner_bytes, multiply_inner, multiply_rows, table_bytes
@@ -246,8 +246,8 @@ class MaclaurinFeatures(FeatureMap):
     def _spec_part(self) -> dict[str, Any]:
         return {"params": copy.deepcopy(self._fitted.params)}
 
-    def _kernel_facts(self) -> KernelFacts:
-        return _facts_of_series(self._fitted, self.n_features_in_)
+    def _estimated_kernel(self) -> EstimatedKernel:
+        return _kernel_of_series(self._fitted, self.n_features_in_)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)
@@ -296,7 +296,7 @@ Values = NDArray[np.float64]
 _NAMES = {"exponential": "exponential_dot_product"}
 
 
-def _facts_of_series(settings: FittedMaclaurin, n_features: int) -> KernelFacts:
+def _kernel_of_series(settings: FittedMaclaurin, n_features: int) -> EstimatedKernel:
     """Describe the kernel and the variance of a fitted `MaclaurinFeatures`.
 
     Parameters
@@ -308,11 +308,11 @@ def _facts_of_series(settings: FittedMaclaurin, n_features: int) -> KernelFacts:
     name = _NAMES.get(settings.params["kernel"], settings.params["kernel"])
     known = named_kernel(name).params
     kernel = named_kernel(name, {key: settings.params[key] for key in known})
-    inner = None if settings.inner is None else _facts_of_factor(settings.inner, n_features)
+    inner = None if settings.inner is None else _kernel_of_factor(settings.inner, n_features)
     series = _SeriesKernel(kernel=kernel, settings=settings, inner=inner)
     low, typical, high = series.of_products(np.array([0.0, series.square / 2, series.square])).tolist()
     shown = parameters_shown(kernel)
-    return KernelFacts(
+    return EstimatedKernel(
         name=shown if inner is None else f"{shown}, of {inner.name}",
         exact=lambda X, Y: series.of_products(series.products(X, Y)),
         variance_at=series.variance_at,
@@ -331,7 +331,7 @@ class _SeriesKernel:
 
     kernel: NamedKernel
     settings: FittedMaclaurin
-    inner: KernelFacts | None
+    inner: EstimatedKernel | None
 
     @property
     def square(self) -> float:
@@ -395,11 +395,13 @@ class _SeriesKernel:
         return paired_rows(normalize(X, norm), None if Y is None else normalize(Y, norm))
 
 
-def _facts_of_factor(inner: FeatureMap, n_features: int) -> KernelFacts:
+def _kernel_of_factor(inner: FeatureMap, n_features: int) -> EstimatedKernel:
     """Describe an inner map's kernel, and the variance of one factor: a component, or a random sign of a sample."""
     single = clone(inner).set_params(n_components=1, random_state=0)
     if isinstance(single, SampledMap):
         # the product of two signs is 1 or -1
-        return replace(single.fit_width(n_features)._kernel_facts(), variance_at=lambda values: 1 - values**2, note="")
+        return replace(
+            single.fit_width(n_features)._estimated_kernel(), variance_at=lambda values: 1 - values**2, note=""
+        )
     # correlations with other components do not matter for a single one
-    return single.set_params(projection="dense").fit_width(n_features)._kernel_facts()
+    return single.set_params(projection="dense").fit_width(n_features)._estimated_kernel()
