@@ -12,10 +12,10 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.dataset.labels import LabelCounts, count_labels
-from dkfeat.engine.open import as_path
+from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import is_url, printable
+from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, render
 from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.plot.style import has_matplotlib
@@ -23,7 +23,6 @@ from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
 from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
 from dkfeat.store.commit.status import Status, status
-from dkfeat.store.storage import open_storage
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
@@ -166,14 +165,14 @@ def _log_mapping(log: RunLog) -> dict[str, Any]:
     return {name: getattr(log, name) for name in names} | {"shards_found": log.found, "stages": stages}
 
 
+@target_parameters
 def run_report(
-    target: str | PathLike[str],
+    target: str | PathLike[str] | Target,
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     *,
     pair_rows: int = 256,
     random_state: int = 0,
     storage_options: Mapping[str, Any] | None = None,
-    target_options: Mapping[str, Any] | None = None,
 ) -> RunReport:
     r"""Report on the runs of a data set: speed, shards, labels, bad rows, and errors of kernel estimates.
 
@@ -182,7 +181,7 @@ def run_report(
 
     Parameters
     ----------
-    target : str or path
+    target : str, path or Target
         Folder or URL of the data set that `dkfeat.featurize` or `dkfeat.predict` wrote or is writing.
     source : LibsvmSource, ParquetSource, path, glob, URL, a list of these, or None
         Source as passed to `featurize`. None: the local files that the last run read, if they are unchanged.
@@ -190,8 +189,8 @@ def run_report(
         Number of rows whose pairs are compared with the exact kernel; 0 skips the comparison.
     random_state : int, default=0
         Seed for the choice of these rows.
-    storage_options, target_options : mapping or None
-        Options of the storage for a source given by URL, and for a target given by URL.
+    storage_options : mapping or None
+        Options of the storage for a source given by URL.
 
     Returns
     -------
@@ -219,10 +218,14 @@ def run_report(
     ({-1: 1, 1: 2}, 'committed', 3)
     >>> report.save(folder / "report.html")
     """
-    place = as_path(target, "target")
-    storage = open_storage(place, target_options if is_url(place) else None)
+    place = as_target(target)
+    storage = place.open()
     state, logs = status(storage), read_logs(storage)
-    data = None if state.committed is None else open_shards(place, storage_options=target_options, verify="size")
+    data = (
+        None
+        if state.committed is None
+        else open_shards(place.path, storage_options=place.storage_options, verify="size")
+    )
     kernel, note = None, "Nothing is committed yet."
     if data is not None and not data.has_features:
         if source is not None:

@@ -269,6 +269,7 @@ def report(
       dkfeat report s3://bucket/features s3://bucket/rows.svm --json
       dkfeat report duplicates --out duplicates.html
     """
+    from dkfeat.engine.open import Target
     from dkfeat.report.duplicates_report import holds_duplicates
     from dkfeat.report.run_report import run_report
     from dkfeat.store.outputs import check_outputs
@@ -285,12 +286,11 @@ def report(
     if holds_model(run, options):
         raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
     found = run_report(
-        run,
+        Target(run, storage_options=options),
         list(source) or None,
         pair_rows=pair_rows,
         random_state=seed,
         storage_options=storage_options,
-        target_options=options,
     )
     found.save(out, overwrite=overwrite)
     record = found.to_mapping()

@@ -97,11 +97,11 @@ def test_report__on_the_store__reads_logs_and_source(tiny_folder, bucket, option
     bucket.fill(tiny_folder)
     source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=40_000, storage_options=options)
     featurized(source, bucket.url(), target_options=options)
-    report = dkfeat.run_report(bucket.url(), target_options=options)
+    report = dkfeat.run_report(dkfeat.Target(bucket.url(), storage_options=options))
     assert report.kernel is None  # a URL that only a log names is not opened
     assert bucket.url("in/*.svm") in report.kernel_note
     again = bucket.url("in/*.svm")
-    report = dkfeat.run_report(bucket.url(), again, storage_options=options, target_options=options)
+    report = dkfeat.run_report(dkfeat.Target(bucket.url(), storage_options=options), again, storage_options=options)
     assert [log.outcome for log in report.logs] == ["committed"]
     assert report.kernel.same, report.kernel_note
     assert report.logs[0].sources == (again,)
