@@ -64,12 +64,12 @@ class FakeShards:
         *,
         buffer_rows: int | None = None,
         decode: bool = True,
-        weight: bool = False,
-        number: bool = False,
+        columns: tuple[str, ...] = (),
         loaders: int = 1,
         shards: Any = None,
     ) -> Iterator[tuple[Any, ...]]:
         assert buffer_rows is None or shuffle
+        weight, number = "weight" in columns, "number" in columns
         assert loaders >= 1
         assert shards is None  # all are one
         order = np.arange(self.n_rows)

@@ -12,16 +12,17 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import RESERVED, PackedCodes
+from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.labels import count_labels
 from dkfeat.engine.dataset.quarantine import quarantined_rows
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
 from dkfeat.engine.tasks.landmarks import load_map
-from dkfeat.errors import ConfigError, DkfeatError
+from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.html import card, sparkline
-from dkfeat.messages import counted, show_label
+from dkfeat.html import card
+from dkfeat.messages import counted
 from dkfeat.sources.base import join_blocks
 from dkfeat.store.manifest.manifest import labels_shown
 from dkfeat.store.shards import reader
@@ -46,10 +47,6 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 64 << 20
 """Default size of the shuffle buffer, in bytes of encoded rows."""
-_LABELS = 30
-"""Maximum number of labels whose rows are counted; for more, only their range is shown."""
-_READ_BYTES, _FETCHED_BYTES = 64 << 20, 8 << 20
-"""Maximum size of shards to read for counts of labels, on a file system and in an object store."""
 
 
 def open_shards(
@@ -80,6 +77,15 @@ def open_shards(
     """
     check_choice(verify, "verify", ("sha256", "size"))
     return ShardDataset(reader.open_reader(open_storage(as_path(target, "target"), storage_options)), verify)
+
+
+_COLUMNS = ("query_id", "weight", "kept", "number")
+"""Columns that `ShardDataset.batches` returns on request."""
+
+
+def _move_to_columns(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
+    """Move former keywords of `ShardDataset.batches`, each a flag, into one."""
+    arguments["columns"] = (*arguments.get("columns", ()), *(name for name in _COLUMNS if old.get(name)))
 
 
 class ShardDataset:
@@ -119,24 +125,9 @@ class ShardDataset:
             columns = f"{manifest.n_features:,} columns → {output['n_features_out']:,}"
             facts["features"] = f"{columns}, {output['row_bytes']:,} bytes a row as {output['layout']}"
         facts["map"] = map_shown(self.spec["map"])
-        pictures = manifest.pictures()
-        details: dict[str, list[dict[str, object]]] = {}
         if "label" in manifest.schema:
             facts["labels"] = labels_shown(manifest.labels)
-        if "label" in manifest.schema and manifest.labels is not None and 0 < len(manifest.labels) <= _LABELS:
-            most = _FETCHED_BYTES if "://" in self._reader.storage.url else _READ_BYTES
-            try:
-                found = count_labels(self._reader, most)
-            except (DkfeatError, OSError) as error:  # a repr does not raise
-                facts["labels"] = f"not counted: {error}"
-            else:
-                facts["labels"] = found.describe(manifest.rows)
-                pictures["rows by label"] = sparkline(list(found.counts.values()), "rows by label")
-                details["Labels"] = [
-                    {"label": show_label(label), "rows": f"{rows:,}", "share of rows": f"{rows / found.rows:.1%}"}
-                    for label, rows in found.counts.items()
-                ]
-        return card("ShardDataset", facts, pictures=pictures, details=details)
+        return card("ShardDataset", facts, pictures=manifest.pictures())
 
     @property
     def manifest(self) -> Manifest:
@@ -210,6 +201,7 @@ class ShardDataset:
         labels = self.manifest.labels
         return None if labels is None else np.array(labels, dtype=self.spec["input"]["label_dtype"])
 
+    @moved_parameters(_move_to_columns, {name: f"columns=({name!r}, ...)" for name in _COLUMNS})
     def batches(
         self,
         rows: int,
@@ -218,10 +210,7 @@ class ShardDataset:
         *,
         buffer_rows: int | None = None,
         decode: bool = True,
-        query_id: bool = False,
-        weight: bool = False,
-        kept: bool = False,
-        number: bool = False,
+        columns: Sequence[str] = (),
         shards: Sequence[int] | None = None,
         loaders: int = 1,
     ) -> Iterator[tuple[Any, ...]]:
@@ -244,14 +233,8 @@ class ShardDataset:
             Number of rows in the shuffle buffer; None: 64 MiB of encoded rows.
         decode : bool, default=True
             False returns encoded rows instead of features.
-        query_id : bool, default=False
-            Also return each row's query.
-        weight : bool, default=False
-            Also return each row's weight.
-        kept : bool, default=False
-            Also return the kept columns.
-        number : bool, default=False
-            Also return each row's number.
+        columns : sequence of str, default=()
+            What to return besides, of "query_id", "weight", "kept" and "number"; it is returned in this order.
         shards : sequence of int or None
             Ascending positions in ``manifest.shards`` of the shards to read. None: all of them.
         loaders : int, default=1
@@ -264,14 +247,14 @@ class ShardDataset:
         y : ndarray of shape (n_batch,), or csr_matrix
             Labels.
         qid : ndarray of shape (n_batch,), int64
-            Only if `query_id`.
+            Only with "query_id" in `columns`.
         weight : ndarray of shape (n_batch,), float64
-            Only if `weight`.
+            Only with "weight" in `columns`.
         kept : dict of str to pyarrow.Array of length n_batch
-            Only if `kept`: columns by their names in the shards; values may be null.
+            Only with "kept" in `columns`: columns by their names in the shards; values may be null.
         number : ndarray of shape (n_batch,), int64
-            Only if `number`: the row's position among all rows in the source's order, from 0. It does not depend on
-            the split of the source into shards.
+            Only with "number" in `columns`: position among all rows in the source's order, from 0. It does not depend
+            on the split of the source into shards.
 
         Raises
         ------
@@ -287,6 +270,9 @@ class ShardDataset:
         if random_state is not None:
             random_state = check_integer(random_state, "random_state", low=0)
         loaders = check_integer(loaders, "loaders", low=1)
+        for name in columns:
+            check_choice(name, "columns", _COLUMNS)
+        query_id, weight, kept, number = (name in columns for name in _COLUMNS)
         parts = (*self._parts(query_id, weight, kept), *(("number",) if number else ()))
         rng = np.random.default_rng(random_state) if shuffle else None
         entries = self.manifest.shards

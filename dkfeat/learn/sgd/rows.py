@@ -196,8 +196,7 @@ class TrainingRows:
             random_state=seed,
             buffer_rows=self.shuffle_rows if shuffle else None,
             decode=False,
-            weight=self.is_weighted,
-            number=True,
+            columns=("weight", "number") if self.is_weighted else ("number",),
             loaders=self._loaders,
             shards=self._shards,
         )

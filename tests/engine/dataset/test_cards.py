@@ -1,6 +1,7 @@
 """Cards of plans, manifests, data sets and models in notebooks."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -38,42 +39,32 @@ def test_plan_card__tells_what_will_be_done(source, target):
     assert "rows known after a scan" in card_text(dkfeat.plan(source, map=gcws()))
 
 
-def test_dataset_card__counts_rows_shards_and_labels(target, tiny_rows):
+def test_dataset_card__counts_rows_and_shards(target, tiny_rows):
     data = dkfeat.open_shards(target)
     labels, counts = np.unique(tiny_rows[1], return_counts=True)
     expected = dict(zip(labels.tolist(), counts.tolist(), strict=True))
     assert data.label_counts() == expected
     text = card_text(data)
     assert f"rows 400 shards {data.n_shards} size " in text
-    assert f"labels -1: {expected[-1]}, 1: {expected[1]} (all rows)" in text
     assert "gcws: n_components=24" in text
     assert f"{data.manifest.n_features:,} columns → 6,144, 24 bytes a row as codes" in text
     svgs = re.findall(r"<svg.*?</svg>", data._repr_html_())
-    assert [svg.count("<rect") for svg in svgs] == [data.n_shards, 2]
-
-
-def test_dataset_card__counts_some_shards_of_many_bytes(target, monkeypatch):
-    data = dkfeat.open_shards(target)
-    monkeypatch.setattr("dkfeat.engine.dataset.dataset._READ_BYTES", data.manifest.shards[0].size * 2)
-    read = int(re.search(r"rows of (\d+) shards\)", card_text(data))[1])
-    assert 1 <= read < data.n_shards
+    assert [svg.count("<rect") for svg in svgs] == [data.n_shards]
 
 
 def test_dataset_card__of_many_labels_tells_their_range(tmp_path):
-    for n_labels, shown in ((12, "labels 12, counted in all rows"), (40, "labels 40 values from 0.5 to 39.5")):
-        path = tmp_path / f"{n_labels}.svm"
-        dump_svmlight_file(np.ones((n_labels, 1)), np.arange(n_labels) + 0.5, str(path), zero_based=False)
-        dkfeat.featurize(path, tmp_path / f"out-{n_labels}", gcws(), progress=False)
-        assert shown in card_text(dkfeat.open_shards(tmp_path / f"out-{n_labels}"))
+    path = tmp_path / "rows.svm"
+    dump_svmlight_file(np.ones((40, 1)), np.arange(40) + 0.5, str(path), zero_based=False)
+    dkfeat.featurize(path, tmp_path / "out", gcws(), progress=False)
+    assert "labels 40 values from 0.5 to 39.5" in card_text(dkfeat.open_shards(tmp_path / "out"))
 
 
-def test_dataset_card__of_lists_of_labels_counts_rows_of_each(tmp_path):
+def test_label_counts__of_lists_of_labels_count_rows_of_each(tmp_path):
     (tmp_path / "rows.svm").write_text("1,3 1:1\n3 2:1\n 3:1\n1,2,3 1:2\n")
     source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), multilabel=True)
     dkfeat.featurize(source, tmp_path / "out", gcws(), progress=False)
     data = dkfeat.open_shards(tmp_path / "out")
     assert data.label_counts() == {1: 2, 2: 1, 3: 3}
-    assert "1 2 50.0% 2 1 25.0% 3 3 75.0%" in card_text(data)
 
 
 def test_dataset_card__of_predictions_names_their_columns(target, tmp_path):
@@ -83,11 +74,11 @@ def test_dataset_card__of_predictions_names_their_columns(target, tmp_path):
     assert set(re.search(r"holds predictions: (.*?) map", text)[1].split(", ")) >= {"label", "prediction", "score"}
 
 
-def test_dataset_card__of_a_damaged_shard_says_so(source, tmp_path):
+def test_dataset_card__reads_nothing(source, tmp_path):
     featurized(source, tmp_path / "features")
     data = dkfeat.open_shards(tmp_path / "features")
-    (tmp_path / "features" / "data" / data.manifest.shards[0].name).write_bytes(b"")
-    assert "not counted: " in card_text(data)
+    shutil.rmtree(tmp_path / "features")
+    assert "labels -1, 1" in card_text(data)
 
 
 def test_manifest_card__lists_shards_and_sources(target):
@@ -109,7 +100,7 @@ def test_dataset_card__escapes_names_of_files(tmp_path):
         html = shown._repr_html_()
         assert "<b>x" not in html
         assert "<i>" not in html
-    assert "0.5: 1, 1.5: 1, 2.5: 1" in card_text(data)
+    assert "labels 0.5, 1.5, 2.5" in card_text(data)
 
 
 def test_model_card__tells_task_and_accuracy(target):

@@ -212,7 +212,7 @@ def ranked(tmp_path):
 def test_query_ids__come_with_the_rows(ranked):
     _, y, qid = ranked.to_scipy(query_id=True)
     assert (y.tolist(), qid.tolist()) == ([2, 0, 1], [7, 7, 9])
-    batches = list(ranked.batches(2, query_id=True))
+    batches = list(ranked.batches(2, columns=["query_id"]))
     assert sorted(zip(*(np.concatenate(part) for part in list(zip(*batches, strict=True))[1:]), strict=True)) == [
         (0, 7),
         (1, 9),

@@ -65,7 +65,7 @@ def test_kept_columns__come_back_with_their_rows(tmp_path, table):
     X, y, weight, kept = data.to_scipy(weight=True, kept=True)
     assert weight.tolist() == (np.arange(400) / 400).tolist()
     assert kept["id"].to_pylist() == [f"row {row}" if row % 7 else None for row in range(400)]
-    for X_batch, y_batch, w_batch, kept_batch in data.batches(64, weight=True, kept=True, buffer_rows=150):
+    for X_batch, y_batch, w_batch, kept_batch in data.batches(64, columns=("weight", "kept"), buffer_rows=150):
         place = np.round(w_batch * 400).astype(int)
         assert (X_batch != X[place]).nnz == 0
         assert np.array_equal(y_batch, y[place])
@@ -76,7 +76,7 @@ def test_kept_columns__come_back_with_their_rows(tmp_path, table):
     plain = pq.read_table(tmp_path / "out" / "data")
     assert plain.column("day").to_pylist() == kept["day"].to_pylist()
     with pytest.raises(ConfigError, match="query ids are requested"):
-        data.batches(3, query_id=True)
+        data.batches(3, columns=["query_id"])
 
 
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
