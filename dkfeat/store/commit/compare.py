@@ -91,9 +91,9 @@ def _check_not_renamed(
     for file in new:
         name = names.get((file.size, file.mtime_ns, file.etag))
         if name is not None:
-            state = "has changed" if name in found else "is gone"
+            state, kind = "has changed" if name in found else "is gone", "tag" if file.etag else "time"
             raise SpecConflictError(
-                f"source {file.name!a} has the size and time of {name!a}, which is committed and {state}: its rows "
+                f"source {file.name!a} has the size and {kind} of {name!a}, which is committed and {state}: its rows "
                 "would be committed twice. Give the file its committed name and the same paths and patterns as before, "
                 "or move it to a folder outside of them"
             )

@@ -520,7 +520,7 @@ def test_landmarks__in_a_bucket(tiny_folder, tiny_rows, bucket, options, tmp_pat
 
 
 @pytest.mark.fault("V-05")
-def test_keep__a_renamed_object_is_known_by_its_content(bucket, options):
+def test_keep__a_renamed_object_is_known_by_its_tag(bucket, options):
     rows = b"+1 1:1 4:1\n" * 40 + b"-1 2:1\n" * 300
     bucket.put("in/a.svm", rows)
     source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=1024, storage_options=options)
@@ -529,7 +529,7 @@ def test_keep__a_renamed_object_is_known_by_its_content(bucket, options):
     bucket.put("in/b.svm", rows)
     bucket.delete("in/a.svm")
     with pytest.raises(
-        SpecConflictError, match=r"'b\.svm' has the content of 'a\.svm', which is committed and is gone"
+        SpecConflictError, match=r"'b\.svm' has the size and tag of 'a\.svm', which is committed and is gone"
     ):
         featurized(source, bucket.url(), **kept)
     bucket.put("in/b.svm", rows.replace(b"4:1", b"3:1"))

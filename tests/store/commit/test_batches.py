@@ -203,17 +203,6 @@ def _no_removal_of(prefix):
     return failing
 
 
-@pytest.mark.fault("S-05")
-def test_repair__a_shard_that_is_missing_or_cut_is_made_again_beside_a_new_batch(job):
-    add(job, 0, 6)
-    found = reader.read_manifest(open_storage(job.target)).shards
-    cut = job.target / "data" / found[5].name
-    cut.write_bytes(cut.read_bytes()[:-1])
-    (job.target / "data" / found[9].name).unlink()
-    add(job, 6, 1)
-    assert_dataset_whole(job.target, committed=True)
-
-
 @pytest.mark.parametrize("change", ["gone", "cut"])
 def test_commit__a_new_shard_is_lost_before_it__nothing_is_committed(job, change):
     add(job, 0, 3)

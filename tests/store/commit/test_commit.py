@@ -59,13 +59,17 @@ def test_run__layout_is_as_documented(job):
     ]
 
 
+@pytest.mark.fault("C-09")
 def test_run__twice_does_nothing_the_second_time(job):
+    def stamps():
+        return {path: path.stat().st_mtime_ns for path in job.target.rglob("*") if path.is_file()}
+
     first = job.run()
-    before = dataset_state(job.target)
+    before = dataset_state(job.target), stamps()
     done = len(job.transforms)
-    assert job.run() == first
+    assert job.run() == job.run() == first
     assert len(job.transforms) == done
-    assert dataset_state(job.target) == before
+    assert (dataset_state(job.target), stamps()) == before
     assert_dataset_whole(job.target, committed=True)
 
 
@@ -240,6 +244,7 @@ def begin_and_stop(job):
         list(job.run_split(storage, run, run.splits[0]))
 
 
+@pytest.mark.fault("V-03", "V-04", "V-05")
 @pytest.mark.parametrize("change", ["edited", "touched", "removed", "renamed"])
 @pytest.mark.parametrize("moment", ["half-way", "committed"])
 def test_begin__source_changed__is_a_conflict(job, change, moment):
@@ -260,6 +265,7 @@ def test_begin__source_changed__is_a_conflict(job, change, moment):
     assert_dataset_whole(job.target)
 
 
+@pytest.mark.fault("V-04")
 def test_begin__new_source_after_an_interrupted_plan__waits_for_the_next_batch(job):
     begin_and_stop(job)
     write_sources(job.sources, files=1, first=5)
