@@ -226,23 +226,6 @@ def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
         duplicates(shards, 0.8, target=tmp_path / "out", progress=False)
 
 
-def test_exact__of_an_array_continues_a_search_that_read_the_source(folder, tmp_path):
-    options = {"n_features": N_COLUMNS, "dtype": np.float32, "zero_based": True}
-    X = sp.vstack([load_svmlight_file(folder / f"{name}.svm", **options)[0] for name in "ab"], format="csr")
-    search = partial(duplicates, folder / "shards", target=tmp_path / "out", verify="exact")
-
-    def interrupt(state):
-        if state.stage == "read rows":
-            raise Interrupted
-
-    with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
-        search(source=str(folder / "*.svm"), progress=interrupt)
-    found = search(source=X, progress=False)
-    expected = duplicates(folder / "shards", verify="exact", source=X, progress=False)
-    assert np.array_equal(found.pairs, expected.pairs)
-    assert np.array_equal(found.similarities, expected.similarities)
-
-
 def test_exact__a_pair_at_the_threshold_is_one(tmp_path):
     (tmp_path / "rows.svm").write_text("1 0:4\n1 0:5\n1 0:1\n")
     source = dkfeat.LibsvmSource(tmp_path / "rows.svm", n_features=1, zero_based=True)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.cluster import DBSCAN, SpectralClustering
-from sklearn.manifold import TSNE
+from sklearn.cluster import DBSCAN
 from sklearn.neighbors import NearestNeighbors
 
 import dkfeat
@@ -236,17 +235,11 @@ def test_what_is_refused(folder, tmp_path):
         search(features, np.full((1, N_COLUMNS), np.nan), progress=False)
 
 
-@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning", "ignore:Precomputed sparse input")
+@pytest.mark.filterwarnings("ignore:Precomputed sparse input")
 def test_scikit_learn_takes_the_graph(folder, tmp_path):
     found = search(folder / "features", n_neighbors=20, target=tmp_path / "graph", progress=False)
     graph = found.to_graph()
     assert len(set(DBSCAN(eps=0.5, metric="precomputed", min_samples=3).fit_predict(graph))) > 1
-    similar = graph.copy()
-    similar.data = 1 - similar.data
-    clusters = SpectralClustering(3, affinity="precomputed", random_state=0).fit_predict((similar + similar.T) / 2)
-    assert set(clusters) == {0, 1, 2}
-    tsne = TSNE(metric="precomputed", init="random", perplexity=5, max_iter=250, random_state=0)
-    assert tsne.fit_transform(graph).shape == (N_ROWS, 2)
     nearest = NearestNeighbors(n_neighbors=20, metric="precomputed").fit(graph).kneighbors(return_distance=False)
     assert np.array_equal(nearest, found.rows)
 
