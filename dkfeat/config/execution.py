@@ -11,6 +11,9 @@ from dkfeat.config.settings import Positive, Settings, errors_at, read_yaml
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
 
+SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
+"""Schedulers that are named by a word; the last one is worker processes of the run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig(Settings):

@@ -12,6 +12,9 @@ from dkfeat.config.settings import Positive, Settings, errors_at, one_of, read_y
 from dkfeat.config.train import TrainConfig
 from dkfeat.errors import ConfigError
 
+Layout = Literal["codes", "sparse", "dense"]
+"""Layout of the features in shards."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig(Settings):
@@ -88,7 +91,7 @@ class FeaturizeConfig(Settings):
     """The feature map; may be left out if `like` names one."""
     like: str | None = None
     """Shards or model whose map and input options are used."""
-    layout: Literal["codes", "sparse", "dense"] | None = None
+    layout: Layout | None = None
     """Layout of the features in shards. Left out: the map's own."""
     on_bad_row: Literal["raise", "quarantine"] = "raise"
     """If a row is bad, end the run, or store the row separately for ``dkfeat quarantine DIR`` to list."""

@@ -20,7 +20,7 @@ from dkfeat.maps import FEATURE_MAPS, FeatureMap
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import differences, spec_text
-from dkfeat.store.shards.columns import schema_of
+from dkfeat.store.shards.columns import LAYOUTS, schema_of
 from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
 
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, whatever the length of its text."""
-
-LAYOUTS = ("codes", "sparse", "dense")
 
 DROPPED = "drop_duplicates"
 """Key that is in the spec of a data set if it is a copy of others without duplicates."""

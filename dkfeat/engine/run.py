@@ -164,7 +164,7 @@ class _Totals:
 
     @property
     def labels(self) -> tuple[int | float, ...] | None:
-        """Declared labels if there are any, else the labels that occur; None for more than `MAX_LABELS`."""
+        """Declared labels if there are any, else the labels that occur; None for more than 10,000."""
         return self._labels if self._declared is None else self._declared
 
     def add(self, split: Split, result: SplitResult) -> int:

@@ -41,7 +41,7 @@ from dkfeat.learn.predict_job import (
     prediction_spec,
     score_rows,
 )
-from dkfeat.sources.files.decompress import compression_of_name
+from dkfeat.sources.files.contents import compression_of_name
 from dkfeat.store.outputs import check_outputs
 
 if TYPE_CHECKING:

@@ -386,9 +386,8 @@ class Source(ABC):
 
     def resolve(self, scan: Scan) -> Self:
         """Return the source with unresolved options set to the results of a scan."""
-        return self.inspect(scan.files).replaced(
-            n_features=scan.n_features, zero_based=scan.zero_based, label_dtype=scan.label_dtype
-        )
+        source = self.inspect(scan.files)
+        return source.replaced(**{name: getattr(scan, name) for name in source.unresolved})
 
     def read(self, split: Split, max_piece_rows: int | None = None, *, checksum: bool = True) -> Iterator[Piece]:
         """Read a split, one piece after another, in bounded memory.

@@ -18,6 +18,7 @@ from dkfeat.cli.group import OUTPUT, apply_options, heading, log_of
 from dkfeat.cli.options.declared import Text, option_of, options_of
 from dkfeat.cli.output import JSON, QUIET, is_quiet
 from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig
+from dkfeat.config.execution import SCHEDULERS
 from dkfeat.config.train import SOLVERS, split_solver_options
 from dkfeat.errors import ConfigError
 
@@ -164,9 +165,6 @@ def _plain(text: str) -> Any:
     except ValueError:
         return text
     return value if value is None or isinstance(value, bool | int | float) else text
-
-
-SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
 
 
 def make_solver(name: str, options: dict[str, Any]) -> Any:

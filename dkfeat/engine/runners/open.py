@@ -18,7 +18,7 @@ import dask
 from dask.utils import parse_timedelta
 
 import dkfeat
-from dkfeat.config.execution import ExecutionConfig
+from dkfeat.config.execution import SCHEDULERS, ExecutionConfig
 from dkfeat.config.settings import errors_at, read_text
 from dkfeat.engine.clusters.local import check_memory, local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
@@ -161,8 +161,7 @@ def _address_in(path: str | Path) -> str | None:
     return address if isinstance(address, str) and "://" in address else None
 
 
-LOCAL = ("threads", "processes", "synchronous")
-SCHEDULERS = (*LOCAL, "cluster")
+*LOCAL, _ = SCHEDULERS
 SYNONYMS = {
     "sync": "synchronous",
     "single-threaded": "synchronous",

@@ -21,7 +21,7 @@ from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
 from dkfeat.messages import counted
 from dkfeat.sources.bad_rows import REFUSED
-from dkfeat.sources.base import RejectedRow
+from dkfeat.sources.base import MOST_LABELS, RejectedRow
 from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.shards import codec as shards
 
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from dkfeat.store.storage.base import Storage
 
 
-MAX_LABELS = 10_000
-"""Maximum number of different labels that are listed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitResult:
     """Result of a task, small for splits of any size."""
@@ -43,7 +39,7 @@ class SplitResult:
     entries: tuple[ShardEntry, ...]
     """Records of the split's shards, in order."""
     labels: tuple[int | float, ...] | None
-    """Sorted labels of the split, or None for more than `MAX_LABELS`."""
+    """Sorted labels of the split, or None for more than `MOST_LABELS`."""
     unterminated: tuple[int, ...] | None = None
     """Positions in the split of the files whose last line has no line end; None if they are not text."""
     first_bad: BadRow | None = None
@@ -272,7 +268,7 @@ def count_empty(encoded: Any) -> int:
 def merge_labels(
     one: tuple[int | float, ...] | None, other: tuple[int | float, ...] | None
 ) -> tuple[int | float, ...] | None:
-    """Return the sorted union of two label sets; None if it, or one of them, has more than `MAX_LABELS` labels.
+    """Return the sorted union of two label sets; None if it, or one of them, has more than `MOST_LABELS` labels.
 
     Examples
     --------
@@ -284,12 +280,12 @@ def merge_labels(
     if one is None or other is None:
         return None
     both = one if set(other) <= set(one) else tuple(sorted({*one, *other}))
-    return both if len(both) <= MAX_LABELS else None
+    return both if len(both) <= MOST_LABELS else None
 
 
 def _labels(y: np.ndarray) -> tuple[int | float, ...] | None:
     found = np.unique(y)
-    return tuple(found.tolist()) if len(found) <= MAX_LABELS else None
+    return tuple(found.tolist()) if len(found) <= MOST_LABELS else None
 
 
 MOST_REJECTED = 1 << 13

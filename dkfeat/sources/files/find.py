@@ -23,8 +23,15 @@ from dkfeat.filesystems.urls import (
     shown_url,
 )
 from dkfeat.messages import counted
-from dkfeat.sources.files.contents import local_identity, open_bytes, remote_identity, source_errors
-from dkfeat.sources.files.decompress import MAGIC_BYTES, compression_of_magic, compression_of_name
+from dkfeat.sources.files.contents import (
+    MAGIC_BYTES,
+    compression_of_magic,
+    compression_of_name,
+    local_identity,
+    open_bytes,
+    remote_identity,
+    source_errors,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import KEPT_TYPES, RESERVED, PackedCodes, RowBlock
+from dkfeat.config.job import Layout
 from dkfeat.errors import InputError, ShardError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-LAYOUTS = ("codes", "sparse", "dense")
+LAYOUTS: tuple[str, ...] = get_args(Layout)
 """Layouts of features."""
 
 TABLES = ("predictions", "neighbors", "pairs", "groups", "index")

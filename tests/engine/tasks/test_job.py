@@ -98,7 +98,7 @@ def test_count_empty__means_the_same_in_every_layout():
 
 
 def test_merge_labels__keeps_small_sets_only(monkeypatch):
-    monkeypatch.setattr(job, "MAX_LABELS", 3)
+    monkeypatch.setattr(job, "MOST_LABELS", 3)
     assert merge_labels((), (2, 1)) == (1, 2)
     assert merge_labels((1, 2), (2, 5)) == (1, 2, 5)
     assert merge_labels((1, 2), (3, 5)) is None
