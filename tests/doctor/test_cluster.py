@@ -22,10 +22,13 @@ def test_cluster__that_is_well(cluster_client, tmp_path):
 
 @pytest.mark.cluster
 def test_workers__of_other_versions_are_a_warning(cluster_client, monkeypatch):
-    found = versions.get_packages_info
-    monkeypatch.setattr(
-        versions, "get_packages_info", lambda *given, **named: {**found(*given, **named), "dkfeat": "9.9"}
-    )
+    found = versions.get_versions
+
+    def get_versions(packages=None):
+        here = found(packages)
+        return {**here, "packages": {**here["packages"], "dkfeat": "9.9"}}
+
+    monkeypatch.setattr(versions, "get_versions", get_versions)
     *_, workers = check_cluster(cluster_client.scheduler.address)
     assert workers.state == "warn"
     assert "dkfeat" in workers.found

@@ -74,5 +74,5 @@ def test_folder__whose_lock_keeps_nobody_out_fails(monkeypatch, tmp_path):
 
 
 def test_folder__in_which_files_are_created_twice_fails(monkeypatch, tmp_path):
-    monkeypatch.setattr(LocalStorage, "create", lambda *_: None)
+    monkeypatch.setattr(LocalStorage, "create", lambda *_, **__: None)
     assert check(tmp_path).found.startswith(f"{tmp_path}: a file was created twice")
