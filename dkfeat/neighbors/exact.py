@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.engine.runners.local import Runner, SplitTask
+    from dkfeat.engine.runners.local import Runner, Task
     from dkfeat.maps._sampled import SampledMap
     from dkfeat.store.manifest.records import ShardEntry
 
@@ -165,7 +165,7 @@ class RowsOfSource:
                 )
             yield first, piece.block.X
 
-    def _run(self, task: SplitTask, numbers: NDArray[np.int64], runner: Runner, found: dict[int, Any]) -> None:
+    def _run(self, task: Task, numbers: NDArray[np.int64], runner: Runner, found: dict[int, Any]) -> None:
         """Run a task on the splits that have any of the rows, which are in ascending order."""
 
         def has_rows(split: Split) -> bool:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dkfeat.blocks import Split
-
+from typing import Any
 
 BATCH_SECONDS = 0.5
 """Duration to which short splits are joined in one task of the scheduler, whose own cost is some milliseconds."""
@@ -29,7 +25,7 @@ class Batches:
 
     Parameters
     ----------
-    splits : sequence of Split
+    splits : sequence
         In the order in which they start.
     most : int
         Maximum number of splits in a batch.
@@ -44,7 +40,7 @@ class Batches:
     [(2, 3)]
     """
 
-    def __init__(self, splits: Sequence[Split], most: int = MOST_IN_BATCH) -> None:
+    def __init__(self, splits: Sequence[Any], most: int = MOST_IN_BATCH) -> None:
         self._splits, self._most = splits, most
         self._start, self._size, self._seconds = 0, 1, math.inf
 
@@ -52,10 +48,10 @@ class Batches:
         """Set the size of the next batches by the duration of one."""
         self._size, self._seconds = 2 * size, seconds / size
 
-    def take(self, count: int, window: int) -> list[tuple[Split, ...]]:
+    def take(self, count: int, window: int) -> list[tuple[Any, ...]]:
         """Return the next batches, at most `count`, of which `window` are submitted at a time."""
         seconds = max(BATCH_SECONDS, window / (2 * BATCHES_PER_SECOND))
-        taken: list[tuple[Split, ...]] = []
+        taken: list[tuple[Any, ...]] = []
         while len(taken) < count and (left := len(self._splits) - self._start):
             size = min(self._size, self._most, int(seconds / max(self._seconds, 1e-9)), left // window)
             stop = self._start + max(size, 1)

@@ -24,8 +24,9 @@ from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import Split
-    from dkfeat.engine.runners.local import Homes, SplitTask
+    from dkfeat.engine.runners.local import Homes, Task
+
+    Numbered = tuple[int, Any]
 
 
 logger = logging.getLogger(__name__)
@@ -64,17 +65,17 @@ class TaskPlugin(WorkerPlugin):
     The task is not scattered, because scattered data are lost with their last holder, and late workers lack them.
     """
 
-    def __init__(self, name: str, task: SplitTask) -> None:
+    def __init__(self, name: str, task: Task) -> None:
         self.name, self.task, self.version = name, task, dkfeat.__version__
 
 
 def run_on_worker(packed: bytes) -> tuple[float, list[Any]]:
-    """Run the task of a plugin on a batch of splits; return the duration in seconds and the result of each split.
+    """Run the task of a plugin on a batch of items; return the duration in seconds and the result of each.
 
-    The name of the plugin and the splits, the only data that are sent with each call, are pickled separately, because
+    The name of the plugin and the items, the only data that are sent with each call, are pickled separately, because
     a scheduler would unpickle arguments, and be blocked for seconds by the imports that this needs.
     """
-    name, splits = deserialize_bytes(packed)
+    name, items = deserialize_bytes(packed)
     plugins = get_worker().plugins
     plugin: Any = plugins.get(name)
     if plugin is None:
@@ -82,10 +83,10 @@ def run_on_worker(packed: bytes) -> tuple[float, list[Any]]:
     if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
         raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
     began, results = time.perf_counter(), []
-    for split in splits:
+    for item in items:
         if name not in plugins:
             raise Stopped
-        results.append(plugin.task(split, lambda: name not in plugins))
+        results.append(plugin.task(item, lambda: name not in plugins))
     return time.perf_counter() - began, results
 
 
@@ -121,7 +122,7 @@ class ClientRunner:
         return self.expected_threads or int(sum(self.client.nthreads().values()))
 
     def run(
-        self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None
+        self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None], home: Homes | None = None
     ) -> None:
         """See `Runner.run`."""
         name = f"dkfeat-{secrets.token_hex(8)}"
@@ -130,7 +131,7 @@ class ClientRunner:
             self._check_versions()
             self._register(TaskPlugin(name, task))
             try:
-                self._drive(name, splits, done, home)
+                self._drive(name, list(enumerate(items)), done, home)
             finally:
                 # running tasks stop at their next piece when the plugin is removed
                 with suppress(OSError, CancelledError):
@@ -176,10 +177,10 @@ class ClientRunner:
             raise ClusterError(_other_versions(dkfeat.__version__, others))
 
     def _drive(
-        self, name: str, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None
+        self, name: str, items: Sequence[Numbered], done: Callable[[Any, Any], None], home: Homes | None
     ) -> None:
         tasks = _Submissions(self.client, name, home, read_defaults().no_worker_seconds or NO_WORKER_SECONDS)
-        batches = Batches(splits) if home is None else Batches(splits, most=1)
+        batches = Batches(items) if home is None else Batches(items, most=1)
         window, read = self._window(), time.monotonic()
         try:
             while True:
@@ -190,8 +191,8 @@ class ClientRunner:
                     return
                 for batch, seconds, results in tasks.next_results():
                     batches.measured(len(batch), seconds)
-                    for split, result in zip(batch, results, strict=True):
-                        done(split, result)
+                    for (_, item), result in zip(batch, results, strict=True):
+                        done(item, result)
         except BaseException:
             with suppress(OSError, CancelledError):
                 if self.client.status == "running":
@@ -213,25 +214,25 @@ class _Submissions:
     def __init__(self, client: Client, name: str, home: Homes | None, no_worker_seconds: float) -> None:
         self._client, self._name, self._home = client, name, home
         self._no_worker_seconds = no_worker_seconds
-        self.pending: dict[Future, tuple[Split, ...]] = {}
+        self.pending: dict[Future, tuple[Numbered, ...]] = {}
         self._completed = as_completed(loop=client.loop, raise_errors=False)
         self._homes: dict[Any, str] = {}
         self._tries: Counter[int] = Counter()
         self._timeout = GATHER_SECONDS
 
-    def submit(self, batches: Sequence[tuple[Split, ...]]) -> None:
+    def submit(self, batches: Sequence[tuple[Numbered, ...]]) -> None:
         """Submit batches, by one message for all of them that prefer the same worker."""
         homes = self._home(self._client.nthreads()) if batches and self._home is not None else {}
-        by_home: defaultdict[str | None, list[tuple[Split, ...]]] = defaultdict(list)
+        by_home: defaultdict[str | None, list[tuple[Numbered, ...]]] = defaultdict(list)
         for batch in batches:
-            by_home[homes.get(batch[0].number)].append(batch)
+            by_home[homes.get(batch[0][0])].append(batch)
         for home, group in by_home.items():
             keys = [self._key(batch) for batch in group]
             if home is not None:
                 self._homes.update(dict.fromkeys(keys, home))
             futures = self._client.map(
                 run_on_worker,
-                [serialize_bytes((self._name, batch)) for batch in group],
+                [serialize_bytes((self._name, [item for _, item in batch])) for batch in group],
                 key=keys,
                 pure=False,
                 workers=home,
@@ -240,15 +241,15 @@ class _Submissions:
             self.pending.update(zip(futures, group, strict=True))
             self._completed.update(futures)
 
-    def _key(self, batch: tuple[Split, ...]) -> str:
-        number = batch[0].number
+    def _key(self, batch: tuple[Numbered, ...]) -> str:
+        number = batch[0][0]
         key = f"{self._name}-{number:06d}"
         if self._tries[number]:
             key += f"-{self._tries[number]}"
         self._tries[number] += 1
         return key
 
-    def next_results(self) -> list[tuple[tuple[Split, ...], float, list[Any]]]:
+    def next_results(self) -> list[tuple[tuple[Numbered, ...], float, list[Any]]]:
         """Wait for results, and remove their batches from the pending ones; of each, return also the duration."""
         while True:
             ready = self._next_futures()
@@ -285,11 +286,11 @@ class _Submissions:
             future.result()
         except KilledWorker as error:
             if len(batch) > 1:
-                self.submit([(split,) for split in batch])
+                self.submit([(item,) for item in batch])
                 return
             raise ClusterError(
-                f"{batch[0].description}: {error.allowed_failures + 1} workers died while they ran it, perhaps because "
-                "memory ran out; check the workers' logs, raise their memory_limit or lower blocksize (after "
+                f"{described(batch[0][1])}: {error.allowed_failures + 1} workers died while they ran it, perhaps "
+                "because memory ran out; check the workers' logs, raise their memory_limit or lower blocksize (after "
                 "`dkfeat abort`, as the batch is planned), and run again"
             ) from error
         except CancelledError as error:
@@ -327,9 +328,9 @@ class _Submissions:
         return ready
 
     def _awaited(self, seconds: float) -> str:
-        first = min((batch[0] for batch in self.pending.values()), key=lambda split: split.number)
+        _, first = min((batch[0] for batch in self.pending.values()), key=lambda item: item[0])
         tasks = counted(len(self.pending), "submitted task")
-        return f"the scheduler has had no worker for {seconds:.0f} s; {tasks} wait, such as {first.description}"
+        return f"the scheduler has had no worker for {seconds:.0f} s; {tasks} wait, such as {described(first)}"
 
     def _resubmit(self, threads: Mapping[str, int]) -> None:
         """Resubmit tasks whose worker is lost and that no other worker runs."""
@@ -342,14 +343,19 @@ class _Submissions:
                 continue
             if future.key in running or future.status in ("finished", "error"):
                 continue
-            if self._tries[batch[0].number] >= MOST_TRIES:
+            if self._tries[batch[0][0]] >= MOST_TRIES:
                 raise ClusterError(
-                    f"{batch[0].description}: all workers died {MOST_TRIES} times while they ran it, perhaps "
+                    f"{described(batch[0][1])}: all workers died {MOST_TRIES} times while they ran it, perhaps "
                     "because memory ran out; check the workers' logs or raise their memory_limit"
                 )
             del self.pending[future]
             self.submit([batch])
             self._client.cancel([future])
+
+
+def described(item: Any) -> str:
+    """Describe an item, for messages: by its own ``description``, if it has one."""
+    return str(getattr(item, "description", item))
 
 
 def _version() -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import dask
 import dask.multiprocessing
@@ -27,10 +27,6 @@ from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from dkfeat.errors import ClusterError
-
-if TYPE_CHECKING:
-    from dkfeat.blocks import Split
-
 
 GRAPH_TASKS = 1024
 """Number of tasks in a graph of a local scheduler, which starts the next tasks only when earlier ones end."""
@@ -50,20 +46,20 @@ class Stopped(Exception):
     """A task stopped between two pieces because its run was stopped."""
 
 
-class SplitTask(Protocol):
+class Task(Protocol):
     """Function that runs on workers: small, picklable, sent to each worker once."""
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Any:
-        """Process one split and return a small value; raise `Stopped` between pieces when `stopped()` is true."""
+    def __call__(self, item: Any, /, stopped: Callable[[], bool]) -> Any:
+        """Process one item and return a small value; raise `Stopped` between its parts when `stopped()` is true."""
         ...
 
 
 Homes = Callable[[Mapping[str, int]], Mapping[int, str]]
-"""Function that assigns splits to workers: takes threads by worker address, returns addresses by split number."""
+"""Function that assigns items to workers: takes threads by worker address, returns addresses by position of items."""
 
 
 class Runner(Protocol):
-    """Runner of a task over splits; made by `open_runner`."""
+    """Runner of a task over items, such as splits; made by `open_runner`."""
 
     @property
     def description(self) -> str:
@@ -81,13 +77,13 @@ class Runner(Protocol):
         ...
 
     def run(
-        self, task: SplitTask, splits: Sequence[Split], done: Callable[[Split, Any], None], home: Homes | None = None
+        self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None], home: Homes | None = None
     ) -> None:
-        """Run `task` on every split.
+        """Run `task` on every item; items are picklable, and those with a ``description`` are named by it in messages.
 
-        `done(split, result)` is called in the calling thread for each result, in any order. The first error stops
+        `done(item, result)` is called in the calling thread for each result, in any order. The first error stops
         submission and the running tasks, and is raised here unchanged. If workers have addresses, `home` chooses the
-        worker of each split as long as that worker lives.
+        worker of each item as long as that worker lives.
 
         Raises
         ------
@@ -126,15 +122,15 @@ class LocalRunner:
 
     def run(
         self,
-        task: SplitTask,
-        splits: Sequence[Split],
-        done: Callable[[Split, Any], None],
+        task: Task,
+        items: Sequence[Any],
+        done: Callable[[Any, Any], None],
         home: Homes | None = None,  # noqa: ARG002 - workers of one machine have no addresses
     ) -> None:
         """See `Runner.run`."""
         with self._opened(task) as (get, function):
             seconds = math.inf  # of a task; the first graph measures it
-            for group in _groups(splits, self.in_flight):
+            for group in _groups(items, self.in_flight):
                 joined = max(1, min(MOST_JOINED, len(group) // self.n_workers, int(JOINED_SECONDS / seconds)))
                 began = time.perf_counter()
                 _run_group(get, function, group, done, joined)
@@ -145,8 +141,8 @@ class LocalRunner:
         function()
 
     @contextmanager
-    def _opened(self, task: SplitTask) -> Iterator[tuple[Callable[..., object], Callable[[Split], Any]]]:
-        """Yield Dask's function that runs a graph, and the function that its tasks call with a split."""
+    def _opened(self, task: Task) -> Iterator[tuple[Callable[..., object], Callable[[Any], Any]]]:
+        """Yield Dask's function that runs a graph, and the function that its tasks call with an item."""
         if self.scheduler == "processes":
             with _process_pool(self.n_workers, task) as pool:
                 get = partial(dask.multiprocessing.get, pool=pool, optimize_graph=False)
@@ -159,9 +155,9 @@ class LocalRunner:
 
 def _run_group(
     get: Callable[..., object],
-    function: Callable[[Split], Any],
-    group: Sequence[Split],
-    done: Callable[[Split, Any], None],
+    function: Callable[[Any], Any],
+    group: Sequence[Any],
+    done: Callable[[Any, Any], None],
     joined: int,
 ) -> None:
     """Run a graph of tasks, of which a worker gets `joined` at a time."""
@@ -187,8 +183,8 @@ def _run_group(
         ) from error
 
 
-def _groups(splits: Iterable[Split], size: int) -> Iterator[list[Split]]:
-    iterator = iter(splits)
+def _groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    iterator = iter(items)
     while group := list(islice(iterator, size)):
         yield group
 
@@ -210,7 +206,7 @@ def open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runne
 
 
 @contextmanager
-def _process_pool(n_workers: int, task: SplitTask) -> Iterator[ProcessPoolExecutor]:
+def _process_pool(n_workers: int, task: Task) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool whose processes hold `task`, sent once to each; an error in the ``with`` block stops them."""
     context = dask.multiprocessing.get_context()
     pool = ProcessPoolExecutor(n_workers, context, _start_process, (task, _blas_threads(n_workers)))
@@ -226,11 +222,11 @@ def _blas_threads(n_workers: int) -> int:
     return max(1, CPU_COUNT // n_workers)
 
 
-_process_task: SplitTask | None = None
+_process_task: Task | None = None
 """Task of this process, if it belongs to a pool."""
 
 
-def _start_process(task: SplitTask, blas_threads: int) -> None:
+def _start_process(task: Task, blas_threads: int) -> None:
     global _process_task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends the pool
     dask.multiprocessing.initialize_worker_process()
@@ -254,10 +250,10 @@ def _exit_by_exception(number: int, frame: object) -> None:  # noqa: ARG001 - th
     raise SystemExit(128 + number)
 
 
-def _run_in_process(split: Split) -> Any:
+def _run_in_process(item: Any) -> Any:
     assert _process_task is not None  # the pool's initializer ran
     try:
-        return _process_task(split, _never)  # a process cannot see the driver's event: its pool is ended instead
+        return _process_task(item, _never)  # a process cannot see the driver's event: its pool is ended instead
     except SystemExit as ended:
         os._exit(ended.code if isinstance(ended.code, int) else 1)  # the pool would take it for the task's result
     except Exception as error:

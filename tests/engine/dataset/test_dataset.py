@@ -127,7 +127,7 @@ def test_batches__left_early_stop_their_thread(target):
         ({"rows": 5, "buffer_rows": "9"}, "buffer_rows='9'"),
         ({"rows": 5, "random_state": -1}, "random_state=-1"),
         ({"rows": 5, "random_state": "seed"}, "random_state='seed'"),
-        ({"rows": 5, "query_id": True}, "query ids"),
+        ({"rows": 5, "columns": ["query_id"]}, "query ids"),
     ],
 )
 def test_batches__refuse(options, words, target):
