@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_600
-MOST_MODULES = 284
-MOST_TEST_LINES = 42_700
+MOST_CODE = 30_900
+MOST_MODULES = 233
+MOST_TEST_LINES = 41_700
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
