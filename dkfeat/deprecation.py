@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def moved_parameters(
-    move: Callable[[dict[str, Any], dict[str, Any]], object], new_ways: Mapping[str, str]
+    move: Callable[[dict[str, Any], dict[str, Any]], object], new_ways: Mapping[str, str], *, stacklevel: int = 2
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function accept keywords that it had before, with a `DeprecationWarning` for each.
 
@@ -26,6 +26,8 @@ def moved_parameters(
         only called for calls with old keywords.
     new_ways : mapping of str to str
         Old keywords, each with the text that the warning recommends instead.
+    stacklevel : int, default=2
+        Number of frames up to the caller whom the warning names; more than 2 below another decorator.
 
     Examples
     --------
@@ -53,7 +55,7 @@ def moved_parameters(
                     f"{function.__name__}: {name} is deprecated and will be removed in the next minor version; "
                     f"use {new_ways[name]}",
                     DeprecationWarning,
-                    stacklevel=2,
+                    stacklevel=stacklevel,
                 )
             arguments: Any = parameters.bind_partial(*args, **kwargs).arguments
             move(arguments, old)

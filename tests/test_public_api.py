@@ -98,6 +98,25 @@ def test_predict__former_keywords_of_a_run_that_reads_shards(tmp_path):
     model = dkfeat.train(tmp_path / "shards", progress=False)
     with pytest.warns(DeprecationWarning, match="use (target=|the option)"):
         dkfeat.predict(model, tmp_path / "shards", tmp_path / "out", progress=False, resume=True, max_bad_rows=0)
+    with (
+        pytest.warns(DeprecationWarning, match="use the option"),
+        pytest.raises(dkfeat.errors.ConfigError, match="not supported for sources of kind 'shards'"),
+    ):
+        dkfeat.predict(model, tmp_path / "shards", tmp_path / "more", progress=False, on_bad_row="quarantine")
+
+
+def test_predict__former_keywords_leave_the_options_of_the_model(monkeypatch):
+    opened = []
+
+    def load_model(folder, storage_options):
+        opened.append((folder, storage_options))
+        raise OSError("opened")
+
+    monkeypatch.setattr("dkfeat.learn.predict.load_model", load_model)
+    options = {"anon": True}
+    with pytest.warns(DeprecationWarning, match="use the option"), pytest.raises(OSError, match="opened"):
+        dkfeat.predict("s3://b/model", "https://h/rows.svm", "out", storage_options=options, on_bad_row="quarantine")
+    assert opened == [("s3://b/model", options)]
 
 
 def test_target__is_checked():

@@ -25,6 +25,7 @@ from dkfeat.engine.open import (
     move_to_source,
     move_to_target,
     open_run,
+    with_bad_rows,
 )
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.run import execute
@@ -57,10 +58,14 @@ if TYPE_CHECKING:
 
 def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
     """Move former keywords of `predict` into its target and, unless it reads shards, its source."""
-    if dataset_reader(arguments["source"], arguments.get("storage_options")) is None:
-        move_to_source(arguments, old)
-    else:
+    source, storage_options = arguments["source"], arguments.get("storage_options")
+    if dataset_reader(source, storage_options) is not None:
+        with_bad_rows(source, old.get("on_bad_row"))  # raises an error for "quarantine"
         move_to_target(arguments, old)
+        return
+    if not isinstance(arguments["model"], LinearModel):  # its options are moved into the source
+        arguments["model"] = load_model(fspath(arguments["model"]), storage_options=storage_options)
+    move_to_source(arguments, old)
 
 
 @moved_parameters(_move, {**BAD_ROW_PARAMETERS, **TARGET_PARAMETERS})

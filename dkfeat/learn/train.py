@@ -66,7 +66,8 @@ def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
     """Move former keywords of `train` into its solver and its checkpoint."""
     given = arguments.get("solver", "sgd")
     solver = SOLVERS[check_choice(given, "solver", tuple(SOLVERS))]() if isinstance(given, str) else given
-    arguments["solver"] = replace(solver, **{name: old[name] for name in ("task", "class_weight") if name in old})
+    if isinstance(solver, SGD | Liblinear):
+        arguments["solver"] = replace(solver, **{name: old[name] for name in ("task", "class_weight") if name in old})
     if "resume" in old and arguments.get("checkpoint") is not None:
         arguments["checkpoint"] = replace(as_target(arguments["checkpoint"]), resume=old["resume"])
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -424,6 +425,7 @@ def test_compare__keywords_of_before_warn(paths, tmp_path):
             paths[0], k=16, test_fraction=0.5, linear=False, exact=False, out=tmp_path, overwrite=True, **options
         )
     assert sorted(str(each.message).split()[1] for each in caught) == ["exact", "k", "linear", "out,", "test_fraction"]
+    assert {each.filename for each in caught} == {__file__}
     ((one,), (other,)) = new.results, old.results
     assert (one.k, one.accuracy, new.n_test) == (other.k, other.accuracy, old.n_test)
     assert (tmp_path / "comparison.json").exists()
@@ -434,6 +436,18 @@ def test_compare__keywords_of_before_warn(paths, tmp_path):
         pytest.raises(ConfigError, match="not recognised as an earlier result"),
     ):
         compare(paths[0], n_components=16, out=tmp_path / "foreign", **options)
+    rows = shutil.copy(paths[0], tmp_path / "comparison.txt")
+    with (
+        pytest.warns(DeprecationWarning, match="is deprecated"),
+        pytest.raises(ConfigError, match="is an input of this command"),
+    ):
+        compare(paths[0], test=rows, n_components=16, out=tmp_path, overwrite=True, **options)
+
+
+def test_compare__no_test_rows_are_a_share_of_the_source(paths):
+    options = {"maps": "gcws", "n_components": 16, "solver": Liblinear(C=1.0), "baselines": [], "progress": False}
+    shared, default = compare(paths[0], test=None, **options), compare(paths[0], **options)
+    assert (shared.n_test, shared.results[0].accuracy) == (default.n_test, default.results[0].accuracy)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from dkfeat.learn.compare.models import (
     load_rows,
 )
 from dkfeat.learn.compare.result import FILES, Comparison, LeftOut, Result
+from dkfeat.sources.formats import as_source
 from dkfeat.store.outputs import check_folder
 from dkfeat.validation import check_choice, check_integer, check_real
 
@@ -69,10 +70,12 @@ OLD_KEYWORDS: Mapping[str, str] = {
 
 
 def _saves(function: Callable[P, Comparison]) -> Callable[P, Comparison]:
-    """Let `compare` accept `out` and `overwrite` of version 0.2, with a warning."""
+    """Let `compare` accept `out` and `overwrite` of version 0.2, with a warning, and None for the default `test`."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Comparison:
+        if kwargs.get("test", True) is None:
+            del kwargs["test"]
         given: Any = {name: kwargs.pop(name) for name in ("out", "overwrite") if name in kwargs}
         out, overwrite = given.get("out"), given.get("overwrite", False)
         if given:
@@ -80,7 +83,10 @@ def _saves(function: Callable[P, Comparison]) -> Callable[P, Comparison]:
             text = f"compare: {', '.join(given)} is deprecated and will be removed in the next minor version; {advice}"
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         if out is not None:
-            check_folder(out, FILES, overwrite=overwrite)
+            read = [*args, *(kwargs[name] for name in ("source", "test") if name in kwargs)]
+            sources = [as_source(each) for each in read if not isinstance(each, int | float)]
+            inputs = [pattern for each in sources for pattern in each.patterns]
+            check_folder(out, FILES, inputs=inputs, overwrite=overwrite)
         comparison = function(*args, **kwargs)
         if out is not None:
             comparison.save(out, overwrite=overwrite)
@@ -90,7 +96,7 @@ def _saves(function: Callable[P, Comparison]) -> Callable[P, Comparison]:
 
 
 @_saves
-@moved_parameters(_from_old_keywords, OLD_KEYWORDS)
+@moved_parameters(_from_old_keywords, OLD_KEYWORDS, stacklevel=3)
 def compare(
     source: Source | str | Sequence[str],
     *,
@@ -273,7 +279,6 @@ def _listed(given: Any) -> list[Any]:
 def _source(given: Any) -> Source:
     # late import: readers are loaded only if there is something to read
     from dkfeat.engine.dataset.dataset import dataset_reader
-    from dkfeat.sources.formats import as_source
 
     source = as_source(given)
     for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:

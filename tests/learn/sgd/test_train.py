@@ -424,4 +424,6 @@ def test_train__keywords_of_before_warn(tmp_path):
         )
     assert [str(each.message).split()[1] for each in caught] == ["task", "class_weight", "resume"]
     assert "use dkfeat.SGD(task=...)" in str(caught[0].message)
+    with pytest.warns(DeprecationWarning, match="is deprecated"), pytest.raises(ConfigError, match="solver=5"):
+        train(FakeShards(X, y), 5, task="auto")
     assert old.coef.tobytes() == new.coef.tobytes()
