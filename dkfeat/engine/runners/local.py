@@ -163,7 +163,7 @@ def _run_group(
     """Run a graph of tasks, of which a worker gets `joined` at a time."""
     token = secrets.token_hex(8)  # keys differ between graphs, so two runs can share a pool
     # of equal tasks, these schedulers start the one with the highest key first
-    by_key = {f"dkfeat-{token}-{len(group) - i:09d}": split for i, split in enumerate(group)}
+    by_key = {f"dkfeat-{token}-{len(group) - i:09d}": item for i, item in enumerate(group)}
 
     def posttask(key: str, result: Any, *_: Any) -> None:
         done(by_key[key], result)
@@ -171,7 +171,7 @@ def _run_group(
     try:
         # callbacks given here apply only to this graph; Dask's registry of callbacks applies to the process
         get(
-            {key: (function, split) for key, split in by_key.items()},
+            {key: (partial(function, item),) for key, item in by_key.items()},  # as an argument, a tuple may be a task
             list(by_key),
             chunksize=joined,
             callbacks=[(None, None, None, posttask, None)],

@@ -83,7 +83,7 @@ def _saves(function: Callable[P, Comparison]) -> Callable[P, Comparison]:
             text = f"compare: {', '.join(given)} is deprecated and will be removed in the next minor version; {advice}"
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         if out is not None:
-            read = [*args, *(kwargs[name] for name in ("source", "test") if name in kwargs)]
+            read: list[Any] = [*args, *(kwargs[name] for name in ("source", "test") if name in kwargs)]
             sources = [as_source(each) for each in read if not isinstance(each, int | float)]
             inputs = [pattern for each in sources for pattern in each.patterns]
             check_folder(out, FILES, inputs=inputs, overwrite=overwrite)

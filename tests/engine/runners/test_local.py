@@ -61,6 +61,11 @@ class FailAt:
         return split.number
 
 
+class Shown:
+    def __call__(self, item, stopped):
+        return repr(item)
+
+
 @dataclass(frozen=True)
 class DieAt:
     number: int
@@ -97,6 +102,14 @@ def test_local_runner__gives_every_result(scheduler):
     with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
         assert run(runner, Double(), 7) == {n: 2 * n for n in range(7)}
         assert run(runner, Double(), 0) == {}
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_local_runner__items_are_no_tasks_of_dask(scheduler):
+    items, got = [(len, "abc"), [1, (len, "ab")], {"a": 1}, "b"], []
+    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=1)) as runner:
+        runner.run(Shown(), items, lambda item, result: got.append((item, result)))
+    assert sorted(map(repr, got)) == sorted(repr((item, repr(item))) for item in items)
 
 
 def test_local_runner__starts_tasks_in_the_order_given():
