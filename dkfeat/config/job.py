@@ -33,6 +33,11 @@ class SourceConfig(Settings):
     def __post_init__(self) -> None:
         if not self.urlpath:
             raise ConfigError("urlpath is empty, but a source needs at least one file, glob or URL")
+        misplaced = [name for name in ("on_bad_row", "max_bad_rows") if name in self.options]
+        if misplaced:
+            raise ConfigError(
+                f"{misplaced[0]}: unknown key; under featurize and predict, give it beside `source`, not in it"
+            )
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:

@@ -119,7 +119,11 @@ def _convert(value: Any, hint: Any, path: str) -> Any:
         elif expected.startswith("Invalid enum"):
             words = [word for choice in (hint, *typing.get_args(hint)) for word in _words(choice)]
             expected = f"expected {' or '.join(map(repr, words))}"
-        raise ConfigError(f"{path}{place.rstrip('`')}: {expected}, got {value!r:.100} ({_kind(value)})") from None
+        place = place.rstrip("`")
+        if re.fullmatch(r"(\[\d+\])+", place):  # the item of a list
+            for index in re.findall(r"\d+", place):
+                value = value[int(index)]
+        raise ConfigError(f"{path}{place}: {expected}, got {value!r:.100} ({_kind(value)})") from None
     return tuple(found) if isinstance(found, list) and hint is not Any else found
 
 

@@ -64,8 +64,8 @@ class SGD(Settings):
         on other workers or if workers are lost. By default, with a client, the number of tasks that run at a time, but
         at most the number of shards; without a client, training is sequential.
     task : {"auto", "classification", "regression"}, default="auto"
-        Meaning of the labels. "auto" means classification, unless the loss is a regression loss. Shards with lists of
-        labels give one model for each label, trained against the rest.
+        Kind of labels; "auto": classes, unless the loss is one for regression. Shards with lists of labels give one
+        model for each label, trained against the rest.
     class_weight : "balanced" or mapping of label to float, optional
         Weight of the rows of each class; 1 for labels that are not in the mapping. "balanced" sets weights in inverse
         proportion to the number of rows of the class, 1 on average.

@@ -32,13 +32,13 @@ class DartFeatures(SampledMap):
     Parameters
     ----------
     n_components : int, default=512
-        Number of samples k, from 1 to 2^24. Output width is n_components * 2^bits.
+        Number of samples (k in the paper), from 1 to 2^24. Output width is n_components * 2^bits.
     bits : int, default=8
         Bits b kept of a sample, from 1 to 16.
     p : float, default=1.0
         Power of the pGMM kernel, above 0 and at most 1,000, without unit: every coordinate is raised to it.
     center : float, array-like of shape (n_features,) or None, default=None
-        Number, or one number for each column, that is subtracted from the values before any other step, also from the
+        Number (or one number for each column) that is subtracted from the values before any other step, also from the
         absent entries of sparse rows; in the unit of the columns. Columns with a centre other than 0 become dense, so
         there may be at most 2^24 of them.
     normalize : {"l1", "l2", "max"} or None, default=None

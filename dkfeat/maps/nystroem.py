@@ -110,7 +110,7 @@ class NystroemFeatures(FeatureMap):
         "exponential_semigroup", "reciprocal_semigroup", "polynomial", "vovk_real", "vovk_infinite",
         "exponential_dot_product" or "maclaurin".
     kernel_params : mapping or None, default=None
-        Parameters of the kernel by name, such as ``{"gamma": 0.5}``; missing ones have the kernel's defaults.
+        Parameters of the kernel by name (such as ``{"gamma": 0.5}``); missing ones have the kernel's defaults.
     rank_tolerance : float, default=1e-10
         Share of the largest eigenvalue of the landmarks' kernel matrix below which eigenvalues are dropped, from 1e-15
         to 1.

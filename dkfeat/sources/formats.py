@@ -58,6 +58,7 @@ def as_source(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None = None,
     kind: str = "auto",
+    /,
     **options: Any,
 ) -> Source:
     """Convert a path, glob, URL or several of them to a source; return a source unchanged.
@@ -70,7 +71,7 @@ def as_source(
     kind : str
         Name of a format; "auto": the format that the paths indicate.
     **options
-        Options of the format. Those with a value that is the default in any format count as left out.
+        Options of the format. Those at the default of the first format that has them count as left out.
 
     Raises
     ------
@@ -96,11 +97,8 @@ def as_source(
 def _own_options(name: str, paths: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are not at a default; those of other formats are an error."""
     known = {of: {item.name: item.default for item in fields(format_class(of))} for of in FORMATS}
-    given = {
-        key: value
-        for key, value in options.items()
-        if not any(key in defaults and _equal(value, defaults[key]) for defaults in known.values())
-    }
+    defaults = {key: default for of in reversed(known.values()) for key, default in of.items()}
+    given = {key: value for key, value in options.items() if not (key in defaults and _equal(value, defaults[key]))}
     foreign = sorted(given.keys() - known[name].keys())
     if foreign:
         from dkfeat.filesystems.urls import printable  # late: help pages do not need it
@@ -114,4 +112,5 @@ def _own_options(name: str, paths: Sequence[str], options: Mapping[str, Any]) ->
 
 
 def _equal(value: Any, default: Any) -> bool:
+    value = tuple(value) if isinstance(value, list) else value
     return type(value) is type(default) and bool(value == default)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -41,9 +41,10 @@ class FileOptions:
     urlpath: str | Sequence[str]
     """Path, glob or fsspec URL, or several; stored as a tuple."""
     n_features: int | None = field(default=None, kw_only=True)
-    """Number of columns, 1 to 2**63 - 1; None: found in the files' metadata, or by a scan."""
+    """Number of columns, from 1 to 2**63 - 1; None: found in the files' metadata, or by a scan."""
     blocksize: int | str = field(default="64MiB", kw_only=True)
-    """Target size of the rows of a split and of a piece, from 1 byte to 2 GiB. Stored as a number of bytes."""
+    """Bytes of text, or of Parquet rows in memory, that a task reads at a time, at most 2 GiB. It is the target size of
+    the rows of a split and of a piece. Stored as a number of bytes."""
     dtype: Literal["float32", "float64"] = field(default="float32", kw_only=True)
     """Type of the values; a value that overflows it is an error."""
     labels: tuple[float, ...] | None = field(default=None, kw_only=True)
@@ -173,6 +174,8 @@ def _limit_of_bad_rows(most: object) -> float:
 
 def _declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, ...]:
     """Return the sorted distinct labels that a source allows, integers as int."""
+    if not isinstance(labels, Iterable):
+        raise ConfigError(f"labels={labels!r:.100}, but it must be a list of numbers such as [-1, 1]")
     found = tuple(sorted({_plain_label(label) for label in labels}))
     if not found:
         raise ConfigError("labels is empty, but rows have labels; leave labels out to allow all")

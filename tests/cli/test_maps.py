@@ -110,10 +110,8 @@ def test_featurize__takes_coefficients_of_a_kernel_with_landmarks(text, tmp_path
         (("--map", "laplace", "--n-mixtures", "many"), "neither a whole number nor log2"),
         (("--map", "maclaurin", "--coefficients", "1;2"), "not a list of numbers"),
         (("--map", "maclaurin", "--coefficients", "lambda n: 1"), "functions are for Python only"),
-        (
-            ("--map", "maclaurin", "--inner", "rbf"),
-            "neither of gcws, dart, fourier, laplace, maclaurin, ",
-        ),
+        (("--map", "maclaurin", "--inner", "rbf"), "neither a map such as gcws nor a mapping"),
+        (("--map", "maclaurin", "--inner", "nystroem"), "a name among 'fourier', 'laplace', 'gcws', 'dart'"),
         (("--map", "nystroem", "--kernel-param", "gamma"), "not a parameter such as gamma=0.5"),
         (("--map", "nystroem", "--kernel-param", "gama=1"), "gama"),
     ],

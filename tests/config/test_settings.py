@@ -12,7 +12,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.jobs import build_rows, build_source, load_job
 from dkfeat.cli.options.declared import declarations
-from dkfeat.cli.options.rows import OF_RUNS
+from dkfeat.cli.options.rows import OF_RUNS, make_source
 from dkfeat.config import (
     EvaluateConfig,
     ExecutionConfig,
@@ -237,11 +237,33 @@ def test_parquet_config__makes_the_source_it_describes():
         ("a.svm", {"weight": "w"}, "a.svm is read as libsvm, which has no option weight"),
         ("a.parquet", {"max_line_bytes": 99}, "a.parquet is read as parquet, which has no option max_line_bytes"),
         ("a.svm", {"filters": [["day", "about", 3]], "format": "parquet"}, "'about' is not an operator"),
+        ("a.svm", {"multilabel": "auto"}, "multilabel='auto'"),
+        ("a.svm", {"labels": 1}, "labels=1, but it must be a list of numbers"),
+        ("a.svm", {"kind": "libsvm"}, "has no option kind"),
+        ("a.svm", {"on_bad_row": "quarantine"}, "on_bad_row: unknown key; .* beside `source`"),
+        ("a.svm", {"n_features": 0}, "n_features=0"),
     ],
 )
 def test_source_config__refuses_options_of_another_format(path, option, message):
     with pytest.raises(ConfigError, match=message):
         build_source(SourceConfig.from_mapping({"urlpath": path, **option}))
+
+
+@pytest.mark.parametrize(
+    ("path", "option", "found"),
+    [
+        ("a.svm", {"zero_based": True}, True),
+        ("a.svm", {"zero_based": False}, False),
+        ("a.svm", {"zero_based": "auto", "keep": []}, "auto"),
+        ("a.parquet", {"zero_based": "auto"}, True),
+        ("a.parquet", {"zero_based": False}, False),
+    ],
+)
+def test_index_base__is_the_one_that_is_given(path, option, found):
+    """Also where another format has it as its default, which job files and the command line count as left out."""
+    words = ["featurize", path, "--out", "b", "--zero-based", str(option["zero_based"]).lower()]
+    assert build_source(SourceConfig.from_mapping({"urlpath": path, **option})).zero_based == found
+    assert make_source((path,), _defaults_of_command(*words)).zero_based == found
 
 
 EXECUTION = {item.name for item in dataclasses.fields(ExecutionConfig)}

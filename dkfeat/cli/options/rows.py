@@ -135,9 +135,7 @@ def _kind_of(declared: Mapping[str, Declaration]) -> dict[str, Any]:
     if alternatives(first.hint) == [bool] and first.default is False:
         return {"is_flag": True}
     if AnyMap in hints:
-        expected = f"is neither of {', '.join(CLASSES)} nor a mapping such as " + (
-            '\'{"map": "laplace", "params": {"beta": 0.5}}\''
-        )
+        expected = 'is neither a map such as gcws nor a mapping such as \'{"map": "laplace", "params": {"beta": 0.5}}\''
         return {"type": Text("map|json", _inner_map, expected, CLASSES)}
     if kinds_of(hints, Mapping):
         expected = "is not a parameter such as gamma=0.5 or coefficients=1,0,2"
@@ -158,7 +156,8 @@ def _kind_of(declared: Mapping[str, Declaration]) -> dict[str, Any]:
     if choices:
         are_equal = len({str(alternatives(item.hint)) for item in declared.values()}) == 1
         return {"type": Choice(choices) if are_equal else Text("text", words=choices)}
-    return {"type": next((kind for kind in (str, int, float) if kind in hints), str)}
+    kind = next((kind for kind in (str, int, float) if kind in hints), str)
+    return {"type": kind, **({"metavar": "NAME"} if hints == [str] else {})}
 
 
 def _help_of(name: str, declared: Mapping[str, Declaration]) -> str:
@@ -197,6 +196,7 @@ def _options_of(
             is_pair = kind.get("multiple", False) and "callback" not in kind
             flag = flag_of(name.removesuffix("s") if is_pair else name)
             repeat = " Repeatable." if kind.get("multiple") else ""
+            repeat = " Separated by commas; repeatable." if "callback" in kind else repeat
             text = _help_of(name, declared)
             if 1 < len(declared) < len(names) and ": " not in text:
                 text = f"{text.removesuffix('.')} ({', '.join(declared)})."
@@ -217,7 +217,9 @@ def source_options(command: Command) -> Command:
             click.option("--query-column", metavar="NAME", help="Keep this Parquet column as query ids."),
         ],
         "label": [
-            click.option("--label", default="label", show_default=True, help=_help_of("label", declared["label"])),
+            click.option(
+                "--label", metavar="NAME", default="label", show_default=True, help=_help_of("label", declared["label"])
+            ),
             click.option("--no-label", is_flag=True, help="Rows have no labels; 0 is stored."),
         ],
         "filters": [
@@ -247,7 +249,7 @@ def source_flags() -> tuple[str, ...]:
 
 def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
     """Make the source of these paths, from the options of `source_options`."""
-    given = {name: options[name] for name in source_flags() if options.get(name) not in (None, (), False)}
+    given = {name: options[name] for name in source_flags() if options.get(name) not in (None, ())}
     if column := given.pop("query_column", None):
         given["query_id"] = column
     if given.pop("no_label", False):

@@ -39,7 +39,7 @@ class MaclaurinFeatures(FeatureMap):
     Parameters
     ----------
     n_components : int, default=1024
-        Number of random features (D in the paper), from 1 to 2^24. The width of the output, unless `h01` adds columns.
+        Number of features (D in the paper), from 1 to 2^24. The width of the output, unless `h01` adds columns.
     kernel : str, default="polynomial"
         Function of the inner product t of two scaled rows. "polynomial", :math:`(t + c)^r`, homogeneous for
         ``coef0=0``; "vovk_real", :math:`1 + t + \dots + t^{r - 1}`; "vovk_infinite", :math:`(1 - t)^{-\alpha}`;
@@ -79,11 +79,11 @@ class MaclaurinFeatures(FeatureMap):
         :math:`\sqrt{a_0}`, n_features columns of :math:`\sqrt{a_1} x`, and random features for higher degrees. For at
         most 2^24 columns; columns of a zero coefficient are omitted.
     inner : FourierFeatures, LaplaceFeatures, GCWSFeatures, DartFeatures, mapping or None, default=None
-        Map whose kernel K replaces the inner product, for the kernel f(s^2 K(x, y)) (§5). Its features must be
-        unbiased: FourierFeatures with ``normalize=False`` and any projection except "orthogonal". For GCWSFeatures and
-        DartFeatures a factor is a random sign of the full sample, and the bits of codes are not used. n_components and
-        random_state of the map are not used either. In a spec, the map is a mapping ``{"map": name, "params": {...}}``,
-        which is also accepted here.
+        Map, one of gcws, dart, fourier and laplace, whose kernel K replaces the inner product: f(s^2 K(x, y)) (§5). Its
+        features must be unbiased: FourierFeatures with ``normalize=False`` and any projection except "orthogonal". For
+        GCWSFeatures and DartFeatures a factor is a random sign of the full sample, and the bits of codes are not used.
+        n_components and random_state of the map are not used either. In a spec, the map is a mapping ``{"map": name,
+        "params": {...}}``, which is also accepted here.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
         Root of all random numbers: the same value gives the same features on any number of workers. None draws 64 bits
         in fit and keeps them in `seed_`.

@@ -45,7 +45,8 @@ class ParquetOptions(FileOptions):
     ``features`` if it holds vectors or structs, else ``indices`` and ``values`` if they hold lists, else all columns of
     numbers in the first file that have no other use and are not the index of a pandas table."""
     features_as: Literal["auto", "columns", "vector", "sparse"] = field(default="auto", kw_only=True)
-    """Layout of the features; "auto": found from their types. Indices without values are "sparse"; the values are 1."""
+    """Layout of the features: a column for each, one column of vectors, or one of sparse pairs; "auto": found from
+    their types. Indices without values are "sparse"; the values are 1."""
     label: str | None = field(default="label", kw_only=True)
     """Column of labels. It holds integers, floats or booleans, or lists of them. None: rows have no labels, and get
     0."""
@@ -65,7 +66,7 @@ class ParquetOptions(FileOptions):
     zero_based: bool = field(default=True, kw_only=True)
     """True if index 0 of sparse rows is the first column, not 1."""
     multilabel: bool | Literal["auto"] = field(default="auto", kw_only=True)
-    """True if labels are lists; "auto": by the type of their column."""
+    """Labels are lists; "auto": by the type of their column."""
     kept_types: tuple[str, ...] | None = field(default=None, kw_only=True)
     """Types of `id` and `keep` in shards, in order; None: by the types of the first file."""
 
