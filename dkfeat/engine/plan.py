@@ -274,7 +274,8 @@ def plan_tasks(resolved: Resolved) -> Planned:
     warn_of_sizes(resolved.opened.files)
     if resolved.opened.target is None:
         splits = source.splits(resolved.opened.files)
-        make_plan(resolved, splits).check(context.runners.get().memory_limit)
+        if not resolved.runs_in_driver:
+            make_plan(resolved, splits).check(context.runners.get().memory_limit)
         return Planned(resolved=resolved, splits=splits, is_checked=True)
     manifest = newest_manifest(context.storage)
     committed = set() if manifest is None else {entry.name for entry in manifest.sources}

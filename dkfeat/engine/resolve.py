@@ -67,6 +67,11 @@ class Resolved:
         return self.map._needs_rows and not _is_fitted(self.map)
 
     @property
+    def runs_in_driver(self) -> bool:
+        """True if the tasks run in the driver, whose memory is not limited."""
+        return bool(getattr(getattr(self.job, "func", self.job), "in_driver", False))
+
+    @property
     def needs_scan(self) -> bool:
         """True if the whole source must be read once, to find unknown options or to count its rows."""
         return self.needs_rows or not self.source.is_resolved

@@ -85,7 +85,7 @@ def run_tasks(planned: Planned) -> Finished:
         spec_fp=batch.spec_fp,
         run_id=batch.id,
     )
-    if not planned.is_checked and not job.in_driver:
+    if not planned.is_checked and not resolved.runs_in_driver:
         make_plan(resolved, batch.splits).check(runner.memory_limit)
     totals = _run_job(job, batch, runner, context.reporter, resolved.stage)
     return Finished(resolved=resolved, batch=batch, job=job, totals=totals)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
 
 import dkfeat
+from dkfeat.config import ExecutionConfig
+from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from tests.engine.helpers import featurized, gcws
 
@@ -12,6 +15,10 @@ from tests.engine.helpers import featurized, gcws
 @pytest.fixture
 def source(tiny_folder):
     return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=10_000)
+
+
+def source_width(source):
+    return dkfeat.scan(source).n_features
 
 
 def resolved_source(source):
@@ -102,6 +109,21 @@ def test_check__names_the_task_and_the_setting(source):
     with pytest.raises(PlanError, match=r"split 0 of a\.svm needs up to .* lower blocksize") as caught:
         plan.check(plan.projected_bytes - 1)
     assert caught.value.exit_code == 2
+
+
+def test_featurize__a_task_beyond_the_memory_of_workers_ends_the_run_before_it(source, tiny_folder, tmp_path):
+    first = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), blocksize=10_000, n_features=source_width(source))
+    manifest = dkfeat.featurize(first, tmp_path / "old", gcws(), progress=False)
+    both = first.replaced(urlpath=str(tiny_folder / "*.svm"))
+    with open_runner(ExecutionConfig(scheduler="synchronous")) as runner:
+        small = dataclasses.replace(runner, memory_limit=1 << 20)
+        for target in ("new", "old"):
+            with pytest.raises(PlanError, match=r"needs up to .* but a task may use 1"):
+                dkfeat.featurize(both, tmp_path / target, gcws(), client=small, progress=False)
+        assert not (tmp_path / "new").exists()
+        dkfeat.abort(tmp_path / "old")
+        again = dkfeat.featurize(first, tmp_path / "old", gcws(), client=small, progress=False)
+    assert again.number == manifest.number
 
 
 def test_projected_bytes__follow_the_blocksize(tiny_folder):

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import dask
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
+from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.neighbors import Neighbors, search
 from tests.faults import kills
@@ -65,6 +67,13 @@ def assert_equal(one, other):
 @pytest.fixture
 def small_batches(monkeypatch):
     monkeypatch.setattr("dkfeat.neighbors.neighbor_search.QUERIES", 7)
+
+
+def test_search__tasks_of_the_driver_need_no_memory_of_workers(folder, tmp_path):
+    with open_runner(ExecutionConfig(scheduler="synchronous")) as runner:
+        small = replace(runner, memory_limit=1)
+        found = search(folder / "features", None, 2, target=tmp_path / "graph", client=small, progress=False)
+    assert_equal(found, search(folder / "features", None, 2, progress=False))
 
 
 @pytest.mark.usefixtures("small_batches")
