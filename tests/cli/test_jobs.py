@@ -78,6 +78,10 @@ def test_run__of_all_sections_and_of_some(letter, monkeypatch):
     assert "nothing to do" in again.stderr
     again = CliRunner().invoke(cli, ["run", "conf.yaml", "--only", "predict", "--json"])
     assert json.loads(again.stdout) == {"predict": "predictions/letter-test", "rows": 30}
+    quiet = CliRunner().invoke(cli, ["run", "conf.yaml", "--only", "train", "--only", "evaluate", "--quiet"])
+    assert (quiet.exit_code, quiet.output) == (0, "")
+    logged = CliRunner().invoke(cli, ["--log-format", "json", "run", "conf.yaml", "--only", "train"])
+    assert {json.loads(line)["event"] for line in logged.stderr.splitlines()} == {"epoch"}
 
 
 @pytest.mark.parametrize(

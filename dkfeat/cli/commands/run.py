@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 
 from dkfeat.cli.group import DkfeatCommand, set_log
 from dkfeat.cli.options.declared import Choice
-from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.options.shared import output_options, progress_of
 from dkfeat.cli.output import note, print_result
 from dkfeat.errors import ConfigError
 from dkfeat.messages import counted
@@ -53,7 +53,10 @@ def _train(job: JobConfig) -> Results:
     in_parts = getattr(job.train.solver, "parts", None) is not None
     with open_runs(job.run, [job.train]) as parts:
         for _, run in parts:
-            model = train(shards, **options, client=run if in_parts else None, progress=run.progress)
+            progress = progress_of(
+                click.get_current_context(), lambda log: lambda entry: log("epoch", **entry), wanted=bool(run.progress)
+            )
+            model = train(shards, **options, client=run if in_parts else None, progress=progress)
     if out is not None:
         model.save(out, storage_options=of_store)
     last = next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
@@ -109,6 +112,8 @@ def _run_sections(conf: str, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in present]
     if missing or not present:
         raise ConfigError(f"{conf}: lists nothing under `{', '.join(missing or SECTIONS)}`")
+    progress: Any = progress_of(click.get_current_context(), wanted=job.run.progress)
+    job = replace(job, run=replace(job.run, progress=progress))
     for name in SECTIONS:
         if name in (names or present):
             for record, text in SECTIONS[name](job):
