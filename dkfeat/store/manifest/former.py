@@ -181,7 +181,7 @@ def _sparse(values: Mapping[str, Any], count: int, none: Any, what: str) -> list
     """Return a column of the values of a few records, by their positions."""
     column = [none] * count
     for place, value in values.items():
-        is_inside = place.isdecimal() and int(place) < count
+        is_inside = place.isdecimal() and len(place) < 20 and int(place) < count
         check(is_inside, f"{what} has a position outside of {count:,}")
         column[int(place)] = value
     return column

@@ -25,6 +25,10 @@ SUMS = ("rows", "nnz", "n_empty")
 """Columns of shards whose sums a manifest states."""
 _AT_A_TIME = 4096
 """Number of records that an iteration makes at a time."""
+_MOST_GROUPS = 1024
+"""Maximum number of row groups in a file; a group is written for a million source files."""
+_ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED"}
+"""Encodings in a file, for which the size limits that of the values in memory."""
 _OPTIONAL = {"mtime_ns", "etag", "compression", "final_newline", "lines"}
 
 
@@ -138,7 +142,6 @@ class Records:
         return {key: int(self.shards[key].sum()) for key in SUMS}
 
     def _check(self, what: str) -> None:
-        check(self.table.schema.equals(SCHEMA), f"{what}: its columns are not those of records")
         sources, splits, shards = self.sources, self.splits, self.shards
         for group, columns in (("sources", sources), ("splits", splits), ("shards", shards)):
             for name, column in columns.items():
@@ -246,11 +249,16 @@ class Records:
         """
         file = open_parquet(data, what, page_checksums=False)  # the whole file has a SHA-256
         check(file.metadata.num_rows == n_sources, f"{what}: its manifest states another number of source files")
-        for number in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(number)
-            check(group.total_byte_size <= 4 * MAX_BYTES, f"{what}: {group.total_byte_size:,} bytes, too many")
-            values = max(group.column(place).num_values for place in range(group.num_columns))
-            check(values <= 4096 + 8 * len(data), f"{what}: {values:,} values, too many for its size")
+        check(file.schema_arrow.equals(SCHEMA), f"{what}: its columns are not those of records")
+        check(file.metadata.num_row_groups <= _MOST_GROUPS, f"{what}: {file.metadata.num_row_groups:,} row groups")
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        columns = [[group.column(place) for place in range(group.num_columns)] for group in groups]
+        size = sum(group.total_byte_size for group in groups)
+        check(size <= 4 * MAX_BYTES, f"{what}: {size:,} bytes, too many")
+        values = sum(max(column.num_values for column in group) for group in columns)
+        check(values <= 4096 + 8 * len(data), f"{what}: {values:,} values, too many for its size")
+        encodings = {encoding for group in columns for column in group for encoding in column.encodings}
+        check(encodings <= _ENCODINGS, f"{what}: its values are encoded as {sorted(encodings)}, not as dkfeat does")
         table = read_table(file, None, what)
         try:
             table.validate(full=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.filesystems.urls import local_path
 from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SPEC, TMP, Holder, Storage, faults_as, file_name
+from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, TMP, Holder, Storage, faults_as, file_name
 from dkfeat.store.storage.lock import StorageLock, lock_holder
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -80,9 +80,13 @@ class LocalStorage(Storage):
 
     def prepare(self) -> None:  # noqa: D102 -- Storage says it
         self._make_folders(DATA, META, TMP, SET_ASIDE)
-        if self.durable and self.size(SPEC) is None:  # a spec is created only in folders that were flushed
+        if self.durable and self.size(SUCCESS) is None:
+            # new, or left by a run that was killed, perhaps before it flushed the name of a shard or of records
             flush_folder(Path(self._root).parent)
             flush_folder(self._root)
+            for name in (DATA, META):
+                with self._folder(name) as folder:
+                    os.fsync(folder)
 
     def _make_folders(self, *names: str) -> list[Path]:
         """Create the root and folders in it; return those that were missing, parents first."""

@@ -70,9 +70,12 @@ class StorageLock:
         _held.add(self.holder["run_id"])
         try:
             self._take(break_lock)
-        except BaseException:
+        except Exception:
             _held.discard(self.holder["run_id"])
             self._remove_folders()
+            raise
+        except BaseException:  # interrupted, perhaps after the file was created
+            self.release()
             raise
 
     def rename(self, run_id: str) -> None:
@@ -84,7 +87,7 @@ class StorageLock:
 
     def release(self) -> None:
         """Remove the file, if it still names this run; a second call does nothing."""
-        if self.holder["run_id"] not in _held:
+        if self.holder["run_id"] not in _held or self.holder["pid"] != os.getpid():  # a fork does not hold it
             return
         try:
             if (_read(self._store) or {}).get("run_id") == self.holder["run_id"]:
@@ -187,7 +190,7 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
     here = this_process()
     if process.get("host") == here["host"] and "machine" not in process:  # a local disk's lock of version 0.2
         pid = process.get("pid")
-        return False if type(pid) is int and not _start_of(pid) else None
+        return False if type(pid) is int and _start_of(pid) == "" else None
     if any(process.get(key) != here[key] for key in ("host", "machine")):
         return None
     if process.get("boot") != here["boot"]:
@@ -197,15 +200,27 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
     pid = process.get("pid")
     if pid == here["pid"] and process.get("pid_start") == here["pid_start"]:
         return process.get("run_id") in _held
-    return type(pid) is not int or _start_of(pid) == process.get("pid_start")
+    if type(pid) is not int:
+        return True
+    start = _start_of(pid)
+    return None if start is None else start == process.get("pid_start")
 
 
-def _start_of(pid: int) -> str:
-    """Return the start time of a process in the units of the system; empty if there is no such process."""
+def _start_of(pid: int) -> str | None:
+    """Return the start time of a process in the units of the system; empty if there is no such process.
+
+    None if the process belongs to another user, and the system hides it.
+    """
     if Path("/proc/self/stat").exists():
-        fields = (
-            _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        )  # the process name before it may contain any character
+        text = _text(f"/proc/{pid}/stat")
+        if not text:
+            try:
+                os.kill(pid, 0)  # sends no signal
+            except PermissionError:
+                return None
+            except (OSError, OverflowError):
+                return ""
+        fields = text.rpartition(")")[2].split()  # the process name before it may contain any character
         return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]
     shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return shown.stdout.strip()

@@ -106,6 +106,7 @@ WRONG = [
     ("shards", "bad_rows", {"-1": [[0, "index", 1]]}),
     ("shards", "rows_by_file", {"0": [1, 1]}),
     ("shards", "lines", {"x": 1}),
+    ("shards", "lines", {"9" * 5000: 1}),
     ("splits", "pieces", [0]),
     ("splits", "pieces", [1 << 62]),
     ("splits", "source", [1]),

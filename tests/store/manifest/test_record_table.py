@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,6 +144,36 @@ def test_records__other_columns_or_another_number_of_sources__are_refused():
     nulls = made.table.set_column(1, pa.field("size", pa.int64()), pa.array([None, 2], pa.int64()))
     with pytest.raises(ShardError, match="its columns are not"):
         read(Records(nulls, None).to_parquet(), 2)
+
+
+@pytest.mark.fault("X-11")
+@pytest.mark.parametrize(
+    "options", [{"use_dictionary": True}, {"column_encoding": {"etag": "DELTA_BYTE_ARRAY"}}], ids=str
+)
+def test_records__that_inflate__are_refused_unread(options, monkeypatch):
+    made = Records.of(*batch(0, 0, 2))
+    columns = {**made.sources, "etag": pa.array(["x" * 10_000] * made.n_sources)}
+    sink = pa.BufferOutputStream()
+    table = Records.of_columns(columns, made.splits, made.shards).table
+    pq.write_table(table, sink, **{"use_dictionary": False, **options})
+    monkeypatch.setattr(pq.ParquetFile, "read", None)
+    with pytest.raises(ShardError, match="are encoded as"):
+        read(sink.getvalue().to_pybytes(), made.n_sources)
+
+
+@pytest.mark.fault("X-11")
+@pytest.mark.parametrize(
+    ("limit", "value", "message"), [("_MOST_GROUPS", 7, "8 row groups"), ("MAX_BYTES", 500, "bytes, too many")]
+)
+def test_records__of_many_row_groups__are_bounded_together(limit, value, message, monkeypatch):
+    made = Records.joined([Records.of(*records) for records in parts()])
+    sink = pa.BufferOutputStream()
+    pq.write_table(made.table, sink, use_dictionary=False, row_group_size=1)
+    data = sink.getvalue().to_pybytes()
+    assert read(data, made.n_sources).table.equals(made.table)
+    monkeypatch.setattr(record_table, limit, value)
+    with pytest.raises(ShardError, match=message):
+        read(data, made.n_sources)
 
 
 @pytest.mark.fault("X-11")

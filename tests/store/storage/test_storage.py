@@ -15,6 +15,7 @@ from dkfeat.errors import CommitConflictError, CommitError, ConfigError
 from dkfeat.store.storage import local, open_storage
 from dkfeat.store.storage.base import DATA, LOCK, META, TMP
 from dkfeat.store.storage.local import LocalStorage
+from dkfeat.store.storage.lock import this_process
 from tests.store.tiny_job import TinyJob, write_sources
 
 NAME = "data/part-000000-0000-3f9c2a71b0de.parquet"
@@ -341,6 +342,70 @@ def test_lock__left_unreadable__is_taken_over(storage, text):
     storage.acquire(HOLDER).release()
 
 
+def test_lock__child_that_was_forked__does_not_release_it(storage):
+    lock = storage.acquire(HOLDER)
+    if (child := os.fork()) == 0:
+        lock.release()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert storage.holder().alive
+    lock.release()
+    assert storage.holder() is None
+
+
+def test_lock__interrupted_after_its_creation__is_removed(storage, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    (Path(storage.url) / LOCK).write_bytes(b"{}")
+    monkeypatch.setattr("dkfeat.store.storage.lock.time.sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        storage.acquire(HOLDER)
+    assert storage.holder() is None
+
+
+@pytest.mark.parametrize("version", ["0.2", "0.3"])
+def test_lock__of_a_process_that_the_system_hides__may_be_alive(storage, monkeypatch, version):
+    def kill(_, signal):
+        assert signal == 0
+        raise PermissionError
+
+    process = {**this_process(), "run_id": "a" * 32, "pid": 2**22 + 1}
+    if version == "0.2":
+        process = {key: process[key] for key in ("run_id", "host", "pid")}
+    (Path(storage.url) / LOCK).write_text(json.dumps(process))
+    assert storage.holder().alive is False
+    monkeypatch.setattr(os, "kill", kill)
+    with pytest.raises(CommitConflictError, match="cannot be determined from here whether that run is alive"):
+        storage.acquire(HOLDER)
+
+
+@pytest.mark.fault("S-16")
+@pytest.mark.parametrize("folder", ["data", "_dkfeat"])
+def test_names__of_a_run_that_was_killed_before_their_flush__are_flushed_before_the_commit(
+    tmp_path, monkeypatch, folder
+):
+    job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
+    real, places = os.fsync, []
+
+    def flush(descriptor):
+        place = Path(f"/proc/self/fd/{descriptor}").readlink()
+        last = "part-000001-0001-*" if folder == "data" else "records-*"
+        if not places and place == tmp_path / "out" / folder and [*place.glob(last)]:
+            places.append("killed")
+            raise KeyboardInterrupt
+        places.extend(["flushed"] * bool(places and place == tmp_path / "out" / folder))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda *names, **more: (places.append(names[1]), link(*names, **more)))
+    job.run()
+    assert places.index("flushed") < min(places.index(each) for each in places if each.startswith(("rec", "manifest")))
+
+
 @pytest.mark.fault("S-16")
 def test_order__of_system_calls(tmp_path, monkeypatch):
     calls = []
@@ -361,7 +426,13 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
     job.run()
     links = [new for name, new in calls if name == "link" and not new.startswith(("probe-", "lock.json"))]
     flushes = [place for name, place in calls if name == "fsync"]
-    assert len(flushes) == 2 + 2 * len(links)  # of the new folder and its parent, then of each file and its folder
+    assert flushes[:4] == [
+        str(tmp_path),
+        "",
+        "/data",
+        "/_dkfeat",
+    ]  # of the new folders, then of each file and its folder
+    assert len(flushes) == 4 + 2 * len(links)
     assert links[:2] == ["spec.json", "plan-000001.json"]
     assert links[-2:] == ["manifest-000001.json", "_SUCCESS"]
     assert links[-3].startswith("records-")
