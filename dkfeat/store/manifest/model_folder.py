@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from dkfeat.canonical import check_length, dumps, fingerprint, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError
@@ -19,10 +19,6 @@ from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC, faults_as
 from dkfeat.store.storage.local import LocalStorage, check_folder_writable
 from dkfeat.store.storage.object_store import ObjectStorage
-
-if TYPE_CHECKING:
-    pass
-
 
 MODEL_FILE = "model.json"
 SEAL = "sha256"
