@@ -229,7 +229,7 @@ run(source, sys.argv[2])
 """
 
 
-def killed(source, target, _, at="mid_write:5"):
+def killed(source, target, _, at="after_publish:7"):
     program = [sys.executable, "-c", KILLED, source.urlpath[0], str(target)]
     done = subprocess.run(program, cwd=ROOT, env={**os.environ, "DKFEAT_KILL_AT": at}, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -179,7 +179,7 @@ TestDataSet.settings = settings(max_examples=15, stateful_step_count=10)
 def test_data_set__many_more_histories():
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(DataSetMachine, settings=settings(max_examples=200, stateful_step_count=30))
+    run_state_machine_as_test(DataSetMachine, settings=settings(max_examples=100, stateful_step_count=30))
 
 
 def test_machine__schema_is_that_of_the_tiny_job(tmp_path):
