@@ -8,7 +8,7 @@ import pytest
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.errors import ConfigError, PlanError, SpecConflictError
+from dkfeat.errors import CommitConflictError, ConfigError, PlanError, SpecConflictError
 from tests.engine.helpers import featurized, gcws
 
 
@@ -124,6 +124,20 @@ def test_featurize__a_task_beyond_the_memory_of_workers_ends_the_run_before_it(s
         dkfeat.abort(tmp_path / "old")
         again = dkfeat.featurize(first, tmp_path / "old", gcws(), client=small, progress=False)
     assert again.number == manifest.number
+
+
+def test_featurize__unfinished_run_is_an_error_if_it_shall_not_resume(source, tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def progress(_):
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        dkfeat.featurize(resolved_source(source), tmp_path / "out", gcws(), progress=progress)
+    with pytest.raises(CommitConflictError, match="batch 1 is unfinished"):
+        dkfeat.featurize(source, dkfeat.Target(tmp_path / "out", resume=False), gcws(), progress=False)
+    assert dkfeat.featurize(source, tmp_path / "out", gcws(), progress=False).number == 1
 
 
 def test_projected_bytes__follow_the_blocksize(tiny_folder):

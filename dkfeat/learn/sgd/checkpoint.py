@@ -22,6 +22,7 @@ from dkfeat.store.storage.crash_points import passed
 from dkfeat.store.storage.local import flush_folder
 
 CURRENT, FORMER = "checkpoint", "checkpoint.former"
+FROM_START = "start again with checkpoint=dkfeat.Target(folder, resume=False), --no-resume"
 FORMAT = 1
 EVERY_SECONDS = 30.0
 """Minimum time between two checkpoints."""
@@ -140,9 +141,7 @@ class Checkpoints:
             self._check_pins(header["pins"])
             return header["state"], arrays
         if damaged:
-            raise ShardError(
-                f"{' and '.join(damaged)}: truncated or damaged; remove the folder, or train with resume=False"
-            )
+            raise ShardError(f"{' and '.join(damaged)}: truncated or damaged; remove the folder, or {FROM_START}")
         return None
 
     def _check_pins(self, pins: Mapping[str, Any]) -> None:
@@ -150,14 +149,14 @@ class Checkpoints:
         if theirs != ours:
             raise SpecConflictError(
                 f"{self._folder}: the checkpoint is of version {_short(theirs)} of the training algorithm, this dkfeat "
-                f"has version {ours}; continue with the dkfeat that wrote it, or train with resume=False to start again"
+                f"has version {ours}; continue with the dkfeat that wrote it, or {FROM_START}"
             )
         other = [key for key in sorted({*pins, *self._pins} - {ALGORITHM}) if pins.get(key) != self._pins.get(key)]
         if other:
             changes = "; ".join(f"{key} {_short(pins.get(key))}, now {_short(self._pins.get(key))}" for key in other)
             raise SpecConflictError(
                 f"{self._folder}: the checkpoint belongs to another training ({changes}); "
-                "choose another folder, or train with resume=False to start again"
+                f"choose another folder, or {FROM_START}"
             )
 
 

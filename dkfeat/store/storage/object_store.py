@@ -66,7 +66,7 @@ class ObjectStorage(Storage):
         protocol, path = protocol_of(url), url.partition("://")[2].rstrip("/")
         user = path.partition("/")[0].rpartition("@")[0]
         if holds_credentials(url) or ":" in user:
-            raise ConfigError(f"target {shown_url(url)} contains credentials; pass them as target_options")
+            raise ConfigError(f"target {shown_url(url)} contains credentials; pass them as storage options")
         parts = path.lstrip("/").split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             raise ConfigError(
