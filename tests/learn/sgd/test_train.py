@@ -11,7 +11,7 @@ import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource, MaclaurinFeatures, ParquetSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import REAL_LOSSES
-from dkfeat.errors import ConfigError, InputError
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.score import Moments
 from dkfeat.learn.sgd import epochs
 from dkfeat.learn.sgd import rows as training_rows
@@ -427,3 +427,12 @@ def test_train__keywords_of_before_warn(tmp_path):
     with pytest.warns(DeprecationWarning, match="is deprecated"), pytest.raises(ConfigError, match="solver=5"):
         train(FakeShards(X, y), 5, task="auto")
     assert old.coef.tobytes() == new.coef.tobytes()
+
+
+def test_train__checkpoint_of_another_training_is_ignored_if_it_shall_not_resume(tmp_path):
+    rows, options = FakeShards(*blobs(60, 2, seed=1)), {"solver": dkfeat.SGD(epochs=1), "progress": False}
+    train(rows, checkpoint=tmp_path, random_state=1, **options)
+    with pytest.raises(SpecConflictError, match=r"another training .* start again with .*resume=False"):
+        train(rows, checkpoint=tmp_path, **options)
+    anew = train(rows, checkpoint=dkfeat.Target(tmp_path, resume=False), **options)
+    assert anew.coef.tobytes() == train(rows, **options).coef.tobytes()
