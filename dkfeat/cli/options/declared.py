@@ -161,13 +161,6 @@ class AnyMap:
     """Type of parameters that take a feature map."""
 
 
-class _Names(dict[str, Any]):
-    """Names in type hints that are read from source code; unknown ones stand for any type."""
-
-    def __missing__(self, name: str) -> Any:
-        return AnyMap if name == "FeatureMap" else getattr(typing, name, getattr(builtins, name, Any))
-
-
 _NEXT = re.compile(r"^[^\s]", re.MULTILINE)
 _INIT = re.compile(r".*?^    def __init__\(.*?\) -> None:\n", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
@@ -240,7 +233,7 @@ def _parameters(arguments: ast.arguments, texts: Mapping[str, tuple[str, str]]) 
             kind, text = texts[argument.arg]
             hint = _hint(argument.annotation)
             if hint is Any:  # the first type that the docstring has
-                hint = _Names()[kind.partition(",")[0].partition(" ")[0]]
+                hint = _named(kind.partition(",")[0].partition(" ")[0])
             found[argument.arg] = Declaration(hint, _default(default), text)
     return found
 
@@ -253,7 +246,25 @@ def _source_of(module: str) -> str:
 
 
 def _hint(node: ast.expr | None) -> Any:
-    return Any if node is None else eval(ast.unparse(node), {}, _Names())
+    """Return the type that a hint in source code names, without running any code of it."""
+    match node:
+        case ast.Name(id=name):
+            return _named(name)
+        case ast.Constant(value=value):  # None, an ellipsis, or a choice of Literal
+            return value
+        case ast.Subscript(value=kind, slice=inner):
+            return _hint(kind)[_hint(inner)]
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _hint(left) | _hint(right)
+        case ast.Tuple(elts=items):
+            return tuple(map(_hint, items))
+        case ast.List(elts=items):
+            return list(map(_hint, items))
+    return Any
+
+
+def _named(name: str) -> Any:
+    return AnyMap if name == "FeatureMap" else getattr(typing, name, getattr(builtins, name, Any))
 
 
 def _default(node: ast.expr | None) -> Any:

@@ -109,10 +109,13 @@ class StorageLock:
     def _take(self, break_lock: str | None) -> None:
         text = strict_json.dumps(self.holder)
         for _ in range(_ROUNDS):
-            with suppress(FileExistsError):
+            try:
                 self._store.create(LOCK, text, durable=False)
                 return
-            former = _read(self._store)
+            except (FileExistsError, FileNotFoundError) as fault:  # not found: a holder's sweep took the temporary file
+                former = _read(self._store)
+                if former is None and isinstance(fault, FileNotFoundError):
+                    raise
             if former is None:
                 continue  # released meanwhile
             self._check_ended(former, break_lock)

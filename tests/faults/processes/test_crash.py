@@ -240,9 +240,13 @@ def test_probe__fails__frees_the_target(golden, tmp_path, monkeypatch):
     done, _ = golden
     job = replace(done, target=tmp_path / "out", transforms=[])
 
+    written = []
+
     def full(point):
         if point == "mid_write":
-            raise OSError(28, "No space left on device")
+            written.append(point)
+            if len(written) > 1:  # the first file is the lock
+                raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(crash_points, "passed", full)
