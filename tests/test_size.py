@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_900
-MOST_MODULES = 233
-MOST_TEST_LINES = 41_700
+MOST_CODE = 30_910
+MOST_MODULES = 231
+MOST_TEST_LINES = 41_610
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
