@@ -48,7 +48,7 @@ def test_cache__edit_of_an_inlined_helper_is_seen(tmp_path):
     package = tmp_path / "dkfeat"
     shutil.copytree(ROOT / "dkfeat", package, ignore=shutil.ignore_patterns("__pycache__"))
     cache = str(tmp_path / "cache")
-    edited = package / "compiled" / "simd" / "vector.py"
+    edited = package / "compiled" / "simd.py"
     assert run(tmp_path, NUMBA_CACHE_DIR=cache) == [WORD, "0", "1"]
     edited.write_text(edited.read_text() + "\n# edited\n")
     assert run(tmp_path, NUMBA_CACHE_DIR=cache) == [WORD, "0", "1"]

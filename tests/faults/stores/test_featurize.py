@@ -102,19 +102,17 @@ def test_shards__read_back_train_and_verify(pattern, tiny_rows, bucket, options,
     assert asked.n_rows == 2
     like = dkfeat.featurize(
         bucket.url("new.svm"),
-        target=bucket.url("new"),
+        dkfeat.Target(bucket.url("new"), storage_options=options),
         like=bucket.url(),
         storage_options=options,
-        target_options=options,
         progress=False,
     )
     assert (like.rows, like.n_features) == (2, 300)
     (tmp_path / "new.svm").write_text("1 1:0.5\n")
     local = dkfeat.featurize(
         tmp_path / "new.svm",
-        target=tmp_path / "local",
+        dkfeat.Target(tmp_path / "local", storage_options=options),
         like=bucket.url(),
-        target_options=options,
         progress=False,
     )
     assert local.rows == 1
