@@ -17,7 +17,7 @@ from dkfeat.engine.open import Target as Target
 from dkfeat.engine.plan import plan as plan
 from dkfeat.engine.scan import scan as scan
 from dkfeat.learn.compare.compare import compare as compare
-from dkfeat.learn.evaluate.evaluate import evaluate as evaluate
+from dkfeat.learn.evaluate import evaluate as evaluate
 from dkfeat.learn.kernel_machine import KernelMachine as KernelMachine
 from dkfeat.learn.model import load_model as load_model
 from dkfeat.learn.pipeline import load_pipeline as load_pipeline

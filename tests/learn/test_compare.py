@@ -27,8 +27,7 @@ from dkfeat.learn.compare.compare import compare
 from dkfeat.learn.compare.models import KERNELS, MAPS, FitSettings, held_out_parts, linear_accuracy
 from dkfeat.learn.compare.result import Comparison, Result
 from dkfeat.learn.liblinear import split_held_out
-from dkfeat.plot import accuracy_against_k
-from dkfeat.plot.style import draw
+from dkfeat.plot import accuracy_against_k, draw
 
 FEW = {
     "maps": ["gcws", "nrff"],

@@ -19,8 +19,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.learn.evaluate.accumulators import Batch, ScoreBins, accumulator_for
-from dkfeat.learn.evaluate.result import evaluation_of
+from dkfeat.learn.evaluate import ScoreBins, accumulator_for
 from dkfeat.learn.model import LinearModel
 from tests.learn.test_predict import BLOCK, predicted, trained
 from tests.learn.test_predict_file import write_rows
@@ -289,8 +288,8 @@ def test_accumulator__more_classes_than_curves():
     model = SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((300, 1)))
     counts = accumulator_for(model)
     scores = np.eye(300, dtype=np.float32)
-    counts.add(Batch(classes, classes, scores))
-    found = evaluation_of(counts)
+    counts.add(classes, classes, scores)
+    found = counts.evaluation()
     assert found.summary["accuracy"] == 1
     assert not found.curves
 
@@ -299,8 +298,8 @@ def test_accumulator__more_classes_than_curves():
 def test_evaluation__repr_is_short(n_classes):
     classes = np.arange(n_classes)
     counts = accumulator_for(SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((n_classes, 1))))
-    counts.add(Batch(np.repeat(classes, 50), np.tile(classes, 50), np.eye(n_classes)[np.tile(classes, 50)]))
-    found = evaluation_of(counts)
+    counts.add(np.repeat(classes, 50), np.tile(classes, 50), np.eye(n_classes)[np.tile(classes, 50)])
+    found = counts.evaluation()
     text = repr(found)
     assert str(found.summary["accuracy"]) in text
     assert len(text) < 1000

@@ -17,7 +17,7 @@ from dkfeat import GCWSFeatures
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.predict_job import prediction_source
+from dkfeat.learn.predict import prediction_source
 from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.learn.fakes import blobs

@@ -227,7 +227,7 @@ def _measure(train_file: str, test_file: str, train_shards: str, test_shards: st
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.learn.compare.models import linear_accuracy
     from dkfeat.learn.model import load_model
-    from dkfeat.learn.predict_job import prediction_source
+    from dkfeat.learn.predict import prediction_source
 
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)

@@ -28,7 +28,7 @@ from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 
 if TYPE_CHECKING:
-    from dkfeat.learn.evaluate.result import Evaluation
+    from dkfeat.learn.evaluation import Evaluation
     from dkfeat.learn.model import LinearModel
 
 
@@ -175,8 +175,8 @@ def evaluate(
       dkfeat evaluate model test.svm.xz --json
       dkfeat evaluate model predictions
     """
-    from dkfeat.learn.evaluate.evaluate import evaluate as run
-    from dkfeat.learn.evaluate.result import check_report_folder
+    from dkfeat.learn.evaluate import evaluate as run
+    from dkfeat.learn.evaluation import check_report_folder
     from dkfeat.learn.model import load_model
 
     if out is not None:

@@ -81,8 +81,8 @@ def _predict(job: JobConfig) -> Results:
 
 def _evaluate(job: JobConfig) -> Results:
     from dkfeat.cli.jobs import build_rows, open_runs
-    from dkfeat.learn.evaluate.evaluate import evaluate
-    from dkfeat.learn.evaluate.result import check_report_folder
+    from dkfeat.learn.evaluate import evaluate
+    from dkfeat.learn.evaluation import check_report_folder
 
     for part in job.evaluate:
         if part.out is not None:  # fails before the evaluation, not after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -64,17 +64,19 @@ class ShardSource(Source):
     storage_options: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, reader: ShardReader, only: tuple[str, ...] | None = None) -> Self:
+    def of(
+        cls, reader: ShardReader, only: tuple[str, ...] | None = None, *, layouts: Collection[str] = LAYOUTS
+    ) -> Self:
         """Make the source of all shards of a reader; `only` names the columns to read.
 
         Raises
         ------
         ConfigError
-            If the shards do not hold features.
+            If the layout of the shards is none of `layouts`; by default these are the layouts of features.
         """
         options = reader.spec["input"]
         url = reader.storage.url
-        if (layout := reader.spec["output"]["layout"]) not in LAYOUTS:
+        if (layout := reader.spec["output"]["layout"]) not in layouts:
             raise ConfigError(f"{url} holds {layout}, not features")
         return cls(
             reader=reader,

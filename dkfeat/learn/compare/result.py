@@ -16,8 +16,7 @@ import numpy as np
 
 from dkfeat.errors import ConfigError
 from dkfeat.learn.score import paired_difference
-from dkfeat.plot.maps import accuracy_against_k
-from dkfeat.plot.style import check_plots, draw
+from dkfeat.plot import accuracy_against_k, check_plots, draw
 from dkfeat.store.outputs import check_folder, check_outputs, write_output
 
 if TYPE_CHECKING:

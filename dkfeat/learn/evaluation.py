@@ -1,4 +1,4 @@
-"""Results of an evaluation: scores computed from counts by scikit-learn's metrics, and their report."""
+"""Result of an evaluation, and its report: plots and one page."""
 
 from __future__ import annotations
 
@@ -12,32 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.calibration import CalibrationDisplay
-from sklearn.metrics import (
-    ConfusionMatrixDisplay,
-    PrecisionRecallDisplay,
-    PredictionErrorDisplay,
-    RocCurveDisplay,
-    accuracy_score,
-    average_precision_score,
-    precision_recall_curve,
-    precision_recall_fscore_support,
-    roc_auc_score,
-    roc_curve,
-)
+from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, PredictionErrorDisplay, RocCurveDisplay
 
-from dkfeat.errors import InputError
 from dkfeat.html import page, picture, table
-from dkfeat.learn.evaluate.accumulators import (
-    Accumulator,
-    Curves,
-    LabelAccumulator,
-    ListAccumulator,
-    NumberAccumulator,
-)
-from dkfeat.plot.style import check_plots, draw
+from dkfeat.plot import check_plots, draw
 from dkfeat.store.outputs import check_folder, write_output
 
-CURVE_POINTS = 513
 LARGEST_CELLS = 50
 MOST_CLASSES = 30
 """Maximum number of classes in plots of all classes."""
@@ -146,141 +126,6 @@ def check_report_folder(folder: str | PathLike[str], *, inputs: Sequence[str] = 
     """
     check_plots()
     return check_folder(folder, _FILES, inputs=inputs, overwrite=overwrite)
-
-
-def evaluation_of(counts: Accumulator) -> Evaluation:
-    """Compute the scores of an accumulator.
-
-    Raises
-    ------
-    InputError
-        If it counted no rows.
-    """
-    unknown = counts.n_unknown
-    if counts.n_rows == unknown:
-        message = "there are no rows to evaluate"
-        if unknown:
-            message = f"the model knows the label of none of the {unknown:,} rows"
-        raise InputError(message)
-    if isinstance(counts, NumberAccumulator):
-        return _of_numbers(counts)
-    if isinstance(counts, LabelAccumulator):
-        return _of_labels(counts)
-    assert isinstance(counts, ListAccumulator)
-    return _of_lists(counts)
-
-
-def _of_numbers(counts: NumberAccumulator) -> Evaluation:
-    summary = {"rmse": (counts.squared / counts.n_rows) ** 0.5, "mae": counts.absolute / counts.n_rows}
-    if counts.labels.squared_deviations > 0:
-        summary["r2"] = 1 - counts.squared / counts.labels.squared_deviations
-    return Evaluation(task=counts.task, n_rows=counts.n_rows, summary=summary, sample=counts.sample[:, 1:])
-
-
-def _of_labels(counts: LabelAccumulator) -> Evaluation:
-    cells = np.array([(*cell, rows) for cell, rows in sorted(counts.cells.items())], np.int64)
-    actual, predicted, rows = cells.T
-    n_rows = int(rows.sum())
-    positions = range(len(counts.classes))
-    rates = precision_recall_fscore_support(actual, predicted, labels=positions, sample_weight=rows, zero_division=0)
-    summary = {
-        "accuracy": float(accuracy_score(actual, predicted, sample_weight=rows)),
-        "balanced_accuracy": float(np.mean(rates[1][rates[3] > 0])),
-    }
-    losses = {}
-    calibration: list[tuple[float, float, int]] = []
-    if not counts.n_without_probabilities:
-        bins = zip(*counts.calibration, strict=True)
-        calibration = [(float(p / n), float(t / n), int(n)) for n, p, t in bins if n]
-        losses["log_loss"] = counts.log_loss / n_rows
-        if counts.task == "binary":
-            losses["brier"] = counts.brier / n_rows
-        losses["calibration_error"] = sum(n * abs(p - t) for p, t, n in calibration) / n_rows
-    largest = cells[np.argsort(-rows, kind="stable")]
-    confusion = tuple((int(a), int(b), int(n)) for a, b, n in largest)
-    occurring = np.union1d(actual, predicted)  # macro averages leave other classes out, as in scikit-learn
-    facts = {"confusion": confusion, "calibration": tuple(calibration)}
-    return _of_classes(counts, rates, summary, losses, occurring, **facts)
-
-
-def _of_lists(counts: ListAccumulator) -> Evaluation:
-    by_class = counts.counts.astype(np.float64)
-    micro = zip(RATES, _rates(by_class.sum(axis=1, keepdims=True)), strict=False)
-    summary = {"accuracy": counts.n_right / (counts.n_rows - counts.n_unknown)}
-    summary |= {f"micro_{name}": float(value[0]) for name, value in micro}
-    return _of_classes(counts, _rates(by_class), summary, {})
-
-
-def _rates(counts: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
-    """Compute precision, recall, F1 and support; 0 if not defined, as in scikit-learn with ``zero_division=0``."""
-    both, extra, missed = counts
-    quotients = [(both, both + extra), (both, both + missed), (2 * both, 2 * both + extra + missed)]
-    return [*(np.divide(a, b, out=np.zeros_like(a), where=b > 0) for a, b in quotients), both + missed]
-
-
-def _of_classes(
-    counts: LabelAccumulator | ListAccumulator,
-    rates: Sequence[NDArray[np.float64]],
-    summary: Mapping[str, float],
-    losses: Mapping[str, float],
-    counted: Any = slice(None),
-    **facts: Any,
-) -> Evaluation:
-    """Make an evaluation from precision, recall, F1 and support of each class, and scores over all rows.
-
-    Macro averages are taken over the classes `counted`.
-    """
-    averages = {f"macro_{name}": float(np.mean(values[counted])) for name, values in zip(RATES, rates, strict=False)}
-    if rates[3].sum():
-        averages["weighted_f1"] = float(np.average(rates[2], weights=rates[3]))
-    rows = zip(counts.classes.tolist(), *(values.tolist() for values in rates[:3]), map(int, rates[3]), strict=True)
-    per_class = [dict(zip(("label", *RATES, "support"), row, strict=True)) for row in rows]
-    curves, areas = _curves(counts.curves, per_class, is_binary=counts.task == "binary")
-    return Evaluation(
-        task=counts.task,
-        n_rows=counts.n_rows - counts.n_unknown,
-        n_unknown=counts.n_unknown,
-        summary={**summary, **averages, **losses, **areas},
-        per_class=per_class,
-        curves=curves,
-        **facts,
-    )
-
-
-def _curves(
-    curves: Curves, per_class: list[dict[str, Any]], *, is_binary: bool
-) -> tuple[dict[str, Any], dict[str, float]]:
-    """Compute curves and the areas under them; the areas of each class are added to `per_class`."""
-    areas, rates, precisions = [], [], []
-    grid = np.linspace(0, 1, CURVE_POINTS)
-    for entry, bins in zip(per_class[1:] if is_binary else per_class, curves.bins, strict=False):
-        entry["auc"] = entry["average_precision"] = None
-        if not bins.positive.sum() or not bins.negative.sum():
-            continue
-        # weighted rows that represent the rows of the bins
-        weights = np.concatenate([bins.positive, bins.negative])
-        kept = weights > 0
-        truth, scores = np.repeat([1, 0], len(bins.scores))[kept], np.tile(bins.scores, 2)[kept]
-        weighted = {"sample_weight": weights[kept]}
-        entry["auc"] = float(roc_auc_score(truth, scores, **weighted))
-        entry["average_precision"] = float(average_precision_score(truth, scores, **weighted))
-        areas.append((entry["auc"], entry["average_precision"], bins.auc_error))
-        false, true, _ = roc_curve(truth, scores, **weighted)
-        rates.append(np.interp(grid, false, true))
-        precision, recall, _ = precision_recall_curve(truth, scores, **weighted)
-        precisions.append(precision[np.searchsorted(-recall, -grid, side="right") - 1])
-    if not areas:
-        return {}, {}
-    auc, average_precision, error = np.array(areas).T
-    prefix = "" if is_binary else "macro_"
-    figures = {f"{prefix}auc": float(auc.mean()), f"{prefix}average_precision": float(average_precision.mean())}
-    if error.max() > 0:
-        figures["auc_error"] = float(error.max())
-    points = {
-        "roc": [grid.tolist(), np.mean(rates, axis=0).tolist()],
-        "precision_recall": [grid.tolist(), np.mean(precisions, axis=0).tolist()],
-    }
-    return points, figures
 
 
 def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:

@@ -1,0 +1,573 @@
+"""Evaluation of a model's predictions by counts, made split by split in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    precision_recall_curve,
+    precision_recall_fscore_support,
+    roc_auc_score,
+    roc_curve,
+)
+
+from dkfeat.engine.dataset.dataset import dataset_reader
+from dkfeat.engine.dataset.rows import indicator
+from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.runners.local import InOrder, Stopped
+from dkfeat.engine.runners.open import open_runner
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
+from dkfeat.learn.evaluation import RATES, Evaluation
+from dkfeat.learn.model import LinearModel, load_model
+from dkfeat.learn.predict import packed_model, piece_rows, prediction_source, score_rows
+from dkfeat.learn.score import Moments
+from dkfeat.learn.sgd.rows import align_labels
+
+if TYPE_CHECKING:
+    from dask.distributed import Client
+
+    from dkfeat.blocks import RowBlock, Split
+    from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.sources.base import Source
+
+
+PREDICTIONS = "predictions"
+"""Layout of the output of `dkfeat.predict`."""
+
+
+def evaluate(
+    model: LinearModel | str | PathLike[str],
+    source: Source | ShardDataset | str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    client: Client | None = None,
+    progress: bool | Callable[[ProgressState], object] = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    r"""Compare a model's predictions with the labels of rows. Nothing is written.
+
+    Parameters
+    ----------
+    model : LinearModel, str or path
+        The model, or its folder or URL.
+    source : Source, ShardDataset, path, glob, URL, or a list of these
+        Rows with labels: text, Parquet or shards, as for `dkfeat.predict`; or the output of `dkfeat.predict` for this
+        model, whose stored predictions are used unchanged.
+    client : distributed.Client or None, default=None
+        Cluster to run on, as in `dkfeat.featurize`.
+    progress : bool or callable, default=True
+        Progress report, as in `dkfeat.featurize`.
+    storage_options : mapping or None
+        Options of fsspec for sources and a model given by URL.
+
+    Returns
+    -------
+    evaluation : Evaluation
+        ``to_mapping()`` gives all counts and scores as plain values, ``save(folder)`` writes them with plots and an
+        HTML page.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If the rows have no labels.
+    dkfeat.errors.InputError
+        If there are no rows, or none whose label is among the model's classes.
+    dkfeat.errors.SpecConflictError
+        If the shards were made by another map, or the predictions by another model.
+
+    Notes
+    -----
+    Memory does not grow with the number of rows. It holds counts by true and predicted label; for the curves, up to
+    65,536 different scores of each class (fewer with more than 8 classes, none with more than 256); ten bins of
+    probabilities; and for a regression 5,000 random rows, used only for the plots. Beyond the limit of scores,
+    neighbouring scores count as equal, and ``auc_error`` bounds the resulting error. All other counts and scores are
+    exact. All rows count alike; row weights are ignored.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
+    >>> model = dkfeat.train(folder / "features", progress=False)
+    >>> evaluation = dkfeat.evaluate(model, folder / "rows.svm", progress=False)
+    >>> evaluation.summary["accuracy"], evaluation.summary["auc"]
+    (1.0, 1.0)
+    """
+    if not isinstance(model, LinearModel):
+        model = load_model(fspath(model), storage_options=storage_options)
+    rows = _labelled_rows(model, source, storage_options)
+    splits = rows.splits()
+    total: Any = accumulator_for(model)
+    with (
+        open_runner(client) as runner,
+        Progress(progress).stage(
+            "evaluate", total_tasks=len(splits), total_bytes=sum(map(rows.split_bytes, splits))
+        ) as stage,
+    ):
+        merge = InOrder(total.merge)  # so that sums do not depend on the order in which tasks end
+
+        def done(split: Split, found: Accumulator) -> None:
+            merge(split, found)
+            stage.advance(rows=found.n_rows, source_bytes=rows.split_bytes(split))
+
+        runner.run(_CountTask(model, rows), splits, done)
+    if total.n_rows == total.n_unknown:
+        message = f"the model knows the label of none of the {total.n_rows:,} rows"
+        raise InputError(message if total.n_rows else "there are no rows to evaluate")
+    evaluation: Evaluation = total.evaluation()
+    return evaluation
+
+
+def _labelled_rows(model: LinearModel, source: Any, storage_options: Mapping[str, Any] | None) -> Source:
+    """Resolve the source of an evaluation: rows to predict for, or the output of a prediction."""
+    reader = dataset_reader(source, storage_options)
+    rows: Source
+    if reader is not None and reader.spec["output"]["layout"] == PREDICTIONS:
+        if reader.spec["model"]["sha256"] != packed_model(model)[0]:
+            raise SpecConflictError(
+                f"{reader.storage.url} was predicted by another model; give that one, or predict again"
+            )
+        rows = ShardSource.of(reader, layouts=(PREDICTIONS,))
+    else:
+        rows = prediction_source(model, source, storage_options)
+    if not rows.has_labels:
+        raise ConfigError("the rows have no labels to compare with; name the label column, or give labelled rows")
+    if bool(rows.multilabel) != (model.task == "multilabel"):
+        have = "lists of labels" if rows.multilabel else "one label each"
+        raise ConfigError(f"the rows have {have}, but the model is {model.task}")
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _CountTask:
+    """Task that counts the rows of a split, piece by piece."""
+
+    model: LinearModel
+    source: Source
+    """Rows to predict for, or shards of predictions."""
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Accumulator:
+        counts, model = accumulator_for(self.model), self.model
+        for piece in self.source.read(split, piece_rows(model, scores=True), checksum=False):
+            if stopped():
+                raise Stopped
+            block = piece.block
+            scores, predicted = self._scores(block)
+            if scores is not None:
+                predicted = model.label(scores)
+            probabilities = None if scores is None or not model.has_probabilities else model.probabilities(scores)
+            y = block.y
+            if block.label_offsets is not None:  # the indicator matrix, with the model's classes as in `align_labels`
+                present = np.unique(y)
+                y = align_labels(indicator(y, block.label_offsets, present), present, model.classes)
+            counts.add(y, predicted, scores, probabilities, seed=[split.number, piece.number])
+        return counts
+
+    def _scores(self, block: RowBlock) -> tuple[Any, Any]:
+        """Return the scores of rows, equal to those of ``decision_function``; if none were stored, predictions."""
+        model, stored = self.model, block.kept
+        if not isinstance(self.source, ShardSource) or self.source.reader.spec["output"]["layout"] != PREDICTIONS:
+            return score_rows(model, self.source, block.X), None
+        column = stored["prediction"]
+        if "score" in stored or model.task == "regression":
+            return np.asarray(stored.get("score", column).to_numpy()), None
+        if "scores" in stored:
+            return np.asarray(stored["scores"].flatten().to_numpy()).reshape(-1, model.coef.shape[0]), None
+        if model.task != "multilabel":
+            return None, column.to_numpy()
+        labels, starts = column.flatten().to_numpy(), column.offsets.to_numpy()
+        return None, indicator(labels, starts - starts[0], model.classes)
+
+
+_SIGN = np.uint32(1 << 31)
+
+
+class ScoreBins:
+    """Histogram of scores, with counts of positive and negative rows.
+
+    Scores are exact while they have at most `most` different values. If there are more, the lowest bit of all scores is
+    dropped, repeatedly, so that neighbouring bins merge until they are few enough. The result depends on the scores
+    only, not on their order or batches.
+
+    Parameters
+    ----------
+    most : int
+        Maximum number of bins, at least 2.
+
+    Examples
+    --------
+    >>> bins = ScoreBins(100)
+    >>> bins.add(np.array([0.5, -1.0, 0.5], np.float32), np.array([True, False, False]))
+    >>> bins.scores.tolist(), bins.positive.tolist(), bins.negative.tolist()
+    ([-1.0, 0.5], [0, 1], [1, 1])
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._shift = 0
+        self._keys = np.empty(0, np.uint32)
+        self.positive = np.empty(0, np.int64)
+        """Number of positive rows in each bin."""
+        self.negative = np.empty(0, np.int64)
+        """Number of negative rows in each bin."""
+
+    def add(self, scores: NDArray[np.float32], positive: NDArray[np.bool_]) -> None:
+        """Count rows with finite scores; both arrays have shape (n_rows,)."""
+        bits = (scores.astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
+        keys = np.where(bits & _SIGN, ~bits, bits | _SIGN) >> np.uint32(self._shift)  # in the order of the numbers
+        self._join(keys, positive.astype(np.int64), (~positive).astype(np.int64))
+
+    def merge(self, other: ScoreBins) -> None:
+        """Add the counts of another histogram with the same `most`."""
+        shift = max(self._shift, other._shift)
+        self._keys = self._keys >> np.uint32(shift - self._shift)
+        self._shift = shift
+        self._join(other._keys >> np.uint32(shift - other._shift), other.positive, other.negative)
+
+    def _join(self, keys: NDArray[Any], positive: NDArray[np.int64], negative: NDArray[np.int64]) -> None:
+        keys = np.concatenate([self._keys, keys])
+        positive, negative = np.concatenate([self.positive, positive]), np.concatenate([self.negative, negative])
+        while True:
+            found, bins = np.unique(keys, return_inverse=True)
+            if len(found) <= self._most:
+                break
+            keys >>= np.uint32(1)
+            self._shift += 1
+        self._keys = found
+        # sums of float64 are exact below 2**53 rows
+        self.positive, self.negative = (
+            np.bincount(bins, counts, len(found)).astype(np.int64) for counts in (positive, negative)
+        )
+
+    @property
+    def scores(self) -> NDArray[np.float32]:
+        """Score of each bin, ascending: exact, or the middle of its range."""
+        half = (1 << self._shift) >> 1
+        keys = (self._keys << np.uint32(self._shift)) | np.uint32(half)
+        bits = np.where(keys & _SIGN, keys ^ _SIGN, ~keys)
+        return bits.astype(np.uint32).view(np.float32)
+
+    @property
+    def is_exact(self) -> bool:
+        """True if no different scores were merged."""
+        return self._shift == 0
+
+    @property
+    def auc_error(self) -> float:
+        """Bound on the error of the area under the ROC curve computed from the bins; 0 if the bins are exact."""
+        pairs = float(self.positive.sum()) * float(self.negative.sum())
+        if self.is_exact or not pairs:
+            return 0.0
+        return float((self.positive.astype(float) * self.negative).sum()) / 2 / pairs
+
+
+CALIBRATION_BINS = 10
+MOST_CURVES = 256
+"""Maximum number of classes with curves."""
+ALL_BINS, MOST_BINS = 1 << 19, 1 << 16
+"""Maximum number of score bins of all classes together, and of one class."""
+CURVE_POINTS = 513
+SAMPLED = 5_000
+"""Number of rows of a regression that are kept for its plots."""
+
+
+class Accumulator:
+    """Counts of rows, which can be sent between processes and merged.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Model whose predictions are counted.
+    """
+
+    sums: tuple[str, ...] = ()
+    """Attributes that are added when counts are merged."""
+
+    def __init__(self, model: LinearModel) -> None:
+        self.task, self.classes = model.task, model.classes  # not the model, which is large
+        self.n_rows = self.n_unknown = 0
+        n_outputs = len(model.coef)
+        self.bins = [
+            ScoreBins(min(MOST_BINS, ALL_BINS // n_outputs))
+            for _ in range(n_outputs if n_outputs <= MOST_CURVES else 0)
+        ]
+        """Score histogram of each class against the rest; none beyond `MOST_CURVES` classes or without scores."""
+
+    def add(self, y: Any, predicted: Any, scores: Any = None, probabilities: Any = None, *, seed: Any = 0) -> None:
+        """Count rows.
+
+        Parameters
+        ----------
+        y, predicted : ndarray of shape (n_rows,), or for lists of labels indicator matrix
+            Labels and predictions.
+        scores, probabilities : ndarray or None
+            As ``decision_function`` and ``predict_proba`` return them; None if there are none.
+        seed : int or sequence of int
+            Seed of the sample; equal seeds draw equal rows.
+        """
+        raise NotImplementedError
+
+    def add_scores(self, scores: Any, is_positive: Callable[[int], NDArray[np.bool_]]) -> None:
+        """Count scores of shape (n_rows, n_outputs) or None; `is_positive` selects the positive rows of an output."""
+        if scores is None:
+            self.bins = []
+        for output, bins in enumerate(self.bins):
+            bins.add(scores[:, output], is_positive(output))
+
+    def merge(self, other: Accumulator) -> None:
+        """Add the counts of other rows."""
+        for name in ("n_rows", "n_unknown", *self.sums):
+            total = getattr(self, name)
+            total += getattr(other, name)
+            setattr(self, name, total)
+        if len(self.bins) != len(other.bins):
+            self.bins = []
+        for ours, theirs in zip(self.bins, other.bins, strict=False):
+            ours.merge(theirs)
+
+    def evaluation(self) -> Evaluation:
+        """Compute the scores of the rows, of which at least one was counted."""
+        raise NotImplementedError
+
+
+class LabelAccumulator(Accumulator):
+    """Counts of rows with one label each."""
+
+    sums = ("cells", "n_without_probabilities", "calibration", "log_loss", "brier")
+
+    def __init__(self, model: LinearModel) -> None:
+        super().__init__(model)
+        self.cells: Counter[tuple[int, int]] = Counter()
+        """Number of rows by indices of the true and the predicted label in the classes."""
+        self.n_without_probabilities = 0
+        """Number of batches without probabilities."""
+        self.calibration = np.zeros((3, CALIBRATION_BINS))
+        """For each bin of probabilities: number of rows, sum of probabilities, and number of rows that are positive."""
+        self.log_loss = self.brier = 0.0
+        """Sums over rows."""
+
+    def add(self, y: Any, predicted: Any, scores: Any = None, probabilities: Any = None, *, seed: Any = 0) -> None:  # noqa: ARG002 - as in the base class
+        """Count rows; rows whose label is not among the classes are left out."""
+        classes = self.classes
+        actual = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        known = classes[actual] == y
+        self.n_rows += len(known)
+        self.n_unknown += int(np.count_nonzero(~known))
+        actual, predicted = actual[known], np.searchsorted(classes, predicted[known])
+        cells, counts = np.unique(actual * len(classes) + predicted, return_counts=True)
+        self.cells.update(
+            {divmod(cell, len(classes)): n for cell, n in zip(cells.tolist(), counts.tolist(), strict=True)}
+        )
+        if scores is not None:
+            scores = scores[known] if scores.ndim == 2 else scores[known, None]
+        second = self.task == "binary"  # the only score is that of the second class
+        self.add_scores(scores, lambda output: actual == output + second)
+        if probabilities is None:
+            self.n_without_probabilities += 1
+        elif len(actual):
+            self._calibrate(actual, predicted, probabilities[known])
+
+    def _calibrate(self, actual: NDArray[Any], predicted: NDArray[Any], probabilities: NDArray[np.float64]) -> None:
+        of_actual = probabilities[np.arange(len(actual)), actual]
+        self.log_loss -= float(np.log(np.maximum(of_actual, np.finfo(np.float64).tiny)).sum())
+        if self.task == "binary":
+            expected, true = probabilities[:, 1], actual == 1
+            self.brier += float(np.square(expected - true).sum())
+        else:
+            expected, true = probabilities[np.arange(len(actual)), predicted], actual == predicted
+        bins = np.minimum((expected * CALIBRATION_BINS).astype(np.intp), CALIBRATION_BINS - 1)
+        for row, weights in enumerate((None, expected, true)):
+            self.calibration[row] += np.bincount(bins, weights, CALIBRATION_BINS)
+
+    def evaluation(self) -> Evaluation:
+        """See `Accumulator.evaluation`."""
+        cells = np.array([(*cell, rows) for cell, rows in sorted(self.cells.items())], np.int64)
+        actual, predicted, rows = cells.T
+        n_rows = int(rows.sum())
+        positions = range(len(self.classes))
+        rates = precision_recall_fscore_support(
+            actual, predicted, labels=positions, sample_weight=rows, zero_division=0
+        )
+        summary = {
+            "accuracy": float(accuracy_score(actual, predicted, sample_weight=rows)),
+            "balanced_accuracy": float(np.mean(rates[1][rates[3] > 0])),
+        }
+        losses = {}
+        calibration: list[tuple[float, float, int]] = []
+        if not self.n_without_probabilities:
+            bins = zip(*self.calibration, strict=True)
+            calibration = [(float(p / n), float(t / n), int(n)) for n, p, t in bins if n]
+            losses["log_loss"] = self.log_loss / n_rows
+            if self.task == "binary":
+                losses["brier"] = self.brier / n_rows
+            losses["calibration_error"] = sum(n * abs(p - t) for p, t, n in calibration) / n_rows
+        largest = cells[np.argsort(-rows, kind="stable")]
+        confusion = tuple((int(a), int(b), int(n)) for a, b, n in largest)
+        occurring = np.union1d(actual, predicted)  # macro averages leave other classes out, as in scikit-learn
+        facts = {"confusion": confusion, "calibration": tuple(calibration)}
+        return _of_classes(self, rates, summary, losses, occurring, **facts)
+
+
+class ListAccumulator(Accumulator):
+    """Counts of rows with lists of labels."""
+
+    sums = ("n_right", "counts")
+
+    def __init__(self, model: LinearModel) -> None:
+        super().__init__(model)
+        self.n_right = 0
+        self.counts = np.zeros((3, len(model.classes)), np.int64)
+        """For each class: number of true positives, false positives and false negatives."""
+
+    def add(self, y: Any, predicted: Any, scores: Any = None, probabilities: Any = None, *, seed: Any = 0) -> None:  # noqa: ARG002 - as in the base class
+        """Count rows; rows with labels beyond the classes, counted in a last column of `y`, are left out."""
+        width = len(self.classes)
+        known = np.asarray(y[:, width:].sum(axis=1)).ravel() == 0
+        actual, predicted = y[known, :width] != 0, predicted[known] != 0
+        self.n_rows += len(known)
+        self.n_unknown += len(known) - actual.shape[0]
+        self.n_right += int(np.count_nonzero(np.asarray((actual != predicted).sum(axis=1)).ravel() == 0))
+        both, actual_sums, predicted_sums = (
+            np.asarray(each.sum(axis=0)).ravel() for each in (actual.multiply(predicted), actual, predicted)
+        )
+        self.counts += np.stack([both, predicted_sums - both, actual_sums - both]).astype(np.int64)
+        columns = actual.tocsc()
+        self.add_scores(
+            None if scores is None else scores[known], lambda output: columns[:, [output]].toarray().ravel()
+        )
+
+    def evaluation(self) -> Evaluation:
+        """See `Accumulator.evaluation`."""
+        by_class = self.counts.astype(np.float64)
+        micro = zip(RATES, _rates(by_class.sum(axis=1, keepdims=True)), strict=False)
+        summary = {"accuracy": self.n_right / (self.n_rows - self.n_unknown)}
+        summary |= {f"micro_{name}": float(value[0]) for name, value in micro}
+        return _of_classes(self, _rates(by_class), summary, {})
+
+
+class NumberAccumulator(Accumulator):
+    """Counts and errors of rows whose label is a number."""
+
+    sums = ("absolute", "squared", "labels")
+
+    def __init__(self, model: LinearModel) -> None:
+        super().__init__(model)
+        self.absolute = self.squared = 0.0
+        """Sums of absolute and of squared errors."""
+        self.labels = Moments()
+        self.sample = np.empty((0, 3))
+        """Randomly drawn rows: priority, label, prediction."""
+
+    def add(self, y: Any, predicted: Any, scores: Any = None, probabilities: Any = None, *, seed: Any = 0) -> None:  # noqa: ARG002 - as in the base class
+        """Count rows."""
+        actual, predicted = y.astype(np.float64), predicted.astype(np.float64)
+        self.n_rows += len(actual)
+        self.absolute += float(np.abs(actual - predicted).sum())
+        self.squared += float(np.square(actual - predicted).sum())
+        self.labels.add(actual)
+        priority = np.random.default_rng(seed).random(len(actual))
+        self._draw(np.column_stack([priority, actual, predicted]))
+
+    def merge(self, other: Accumulator) -> None:
+        """Add the counts of other rows."""
+        super().merge(other)
+        self._draw(other.sample)  # type: ignore[attr-defined]  # of the same class
+
+    def _draw(self, rows: NDArray[np.float64]) -> None:
+        both = np.concatenate([self.sample, rows])
+        self.sample = both[np.argsort(both[:, 0], kind="stable")[:SAMPLED]]
+
+    def evaluation(self) -> Evaluation:
+        """See `Accumulator.evaluation`."""
+        summary = {"rmse": (self.squared / self.n_rows) ** 0.5, "mae": self.absolute / self.n_rows}
+        if self.labels.squared_deviations > 0:
+            summary["r2"] = 1 - self.squared / self.labels.squared_deviations
+        return Evaluation(task=self.task, n_rows=self.n_rows, summary=summary, sample=self.sample[:, 1:])
+
+
+def accumulator_for(model: LinearModel) -> Accumulator:
+    """Return an empty accumulator for the task of a model."""
+    kinds: dict[str, type[Accumulator]] = {"multilabel": ListAccumulator, "regression": NumberAccumulator}
+    return kinds.get(model.task, LabelAccumulator)(model)
+
+
+def _rates(counts: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
+    """Compute precision, recall, F1 and support; 0 if not defined, as in scikit-learn with ``zero_division=0``."""
+    both, extra, missed = counts
+    quotients = [(both, both + extra), (both, both + missed), (2 * both, 2 * both + extra + missed)]
+    return [*(np.divide(a, b, out=np.zeros_like(a), where=b > 0) for a, b in quotients), both + missed]
+
+
+def _of_classes(
+    counts: Accumulator,
+    rates: Sequence[NDArray[np.float64]],
+    summary: Mapping[str, float],
+    losses: Mapping[str, float],
+    counted: Any = slice(None),
+    **facts: Any,
+) -> Evaluation:
+    """Make an evaluation from precision, recall, F1 and support of each class, and scores over all rows.
+
+    Macro averages are taken over the classes `counted`.
+    """
+    averages = {f"macro_{name}": float(np.mean(values[counted])) for name, values in zip(RATES, rates, strict=False)}
+    if rates[3].sum():
+        averages["weighted_f1"] = float(np.average(rates[2], weights=rates[3]))
+    rows = zip(counts.classes.tolist(), *(values.tolist() for values in rates[:3]), map(int, rates[3]), strict=True)
+    per_class = [dict(zip(("label", *RATES, "support"), row, strict=True)) for row in rows]
+    curves, areas = _curves(counts.bins, per_class, is_binary=counts.task == "binary")
+    return Evaluation(
+        task=counts.task,
+        n_rows=counts.n_rows - counts.n_unknown,
+        n_unknown=counts.n_unknown,
+        summary={**summary, **averages, **losses, **areas},
+        per_class=per_class,
+        curves=curves,
+        **facts,
+    )
+
+
+def _curves(
+    all_bins: list[ScoreBins], per_class: list[dict[str, Any]], *, is_binary: bool
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Compute curves and the areas under them; the areas of each class are added to `per_class`."""
+    areas, rates, precisions = [], [], []
+    grid = np.linspace(0, 1, CURVE_POINTS)
+    for entry, bins in zip(per_class[1:] if is_binary else per_class, all_bins, strict=False):
+        entry["auc"] = entry["average_precision"] = None
+        if not bins.positive.sum() or not bins.negative.sum():
+            continue
+        # weighted rows that represent the rows of the bins
+        weights = np.concatenate([bins.positive, bins.negative])
+        kept = weights > 0
+        truth, scores = np.repeat([1, 0], len(bins.scores))[kept], np.tile(bins.scores, 2)[kept]
+        weighted = {"sample_weight": weights[kept]}
+        entry["auc"] = float(roc_auc_score(truth, scores, **weighted))
+        entry["average_precision"] = float(average_precision_score(truth, scores, **weighted))
+        areas.append((entry["auc"], entry["average_precision"], bins.auc_error))
+        false, true, _ = roc_curve(truth, scores, **weighted)
+        rates.append(np.interp(grid, false, true))
+        precision, recall, _ = precision_recall_curve(truth, scores, **weighted)
+        precisions.append(precision[np.searchsorted(-recall, -grid, side="right") - 1])
+    if not areas:
+        return {}, {}
+    auc, average_precision, error = np.array(areas).T
+    prefix = "" if is_binary else "macro_"
+    figures = {f"{prefix}auc": float(auc.mean()), f"{prefix}average_precision": float(average_precision.mean())}
+    if error.max() > 0:
+        figures["auc_error"] = float(error.max())
+    points = {
+        "roc": [grid.tolist(), np.mean(rates, axis=0).tolist()],
+        "precision_recall": [grid.tolist(), np.mean(precisions, axis=0).tolist()],
+    }
+    return points, figures

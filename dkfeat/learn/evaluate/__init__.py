@@ -1,1 +1,0 @@
-"""Evaluation of models over rows of any number."""
