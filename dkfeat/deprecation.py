@@ -58,7 +58,11 @@ def moved_parameters(
                     stacklevel=stacklevel,
                 )
             arguments: Any = parameters.bind_partial(*args, **kwargs).arguments
-            move(arguments, old)
+            try:
+                move(arguments, old)
+            except KeyError:
+                parameters.bind(**arguments)  # raises TypeError if the argument that lacks is required
+                raise
             return function(**arguments)  # type: ignore[call-arg]  # the same parameters by name
 
         return call

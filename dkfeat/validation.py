@@ -1,4 +1,4 @@
-"""Checks of parameters and of rows: scalars in range, rows finite and in canonical form.
+"""Checks of parameters and of rows: scalars in range, seeds, rows finite and in canonical form.
 
 No function here changes its arguments. If a single cell is invalid, the error's message and its attributes ``row`` and
 ``column`` name it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,7 @@ MAX_POWER = 1000.0
 _INT32_MAX = 2**31 - 1
 _CHECKED_CELLS = 2**20
 """Number of values of dense rows checked at a time."""
+_SEED_LIMIT = 1 << 64
 
 
 def as_label(value: Any) -> int | float:
@@ -95,6 +97,67 @@ def check_real(
             wanted = f"from {low:g} to {high:g}"
         raise ConfigError(f"{name}={value!r}, but it must be {wanted}; set {name} in that range")
     return number
+
+
+def draw_seed() -> int:
+    """Draw a 64-bit seed from the operating system.
+
+    Returns
+    -------
+    seed : int
+        In [0, 2**64).
+
+    Examples
+    --------
+    >>> 0 <= draw_seed() < 2**64
+    True
+    """
+    return secrets.randbits(64)
+
+
+def check_seed(random_state: Any) -> int:
+    """Return the seed that a user's ``random_state`` stands for.
+
+    Parameters
+    ----------
+    random_state : int, None, numpy.random.RandomState or numpy.random.Generator
+        An integer in [0, 2**64) is used unchanged. None draws a seed from the operating system. A generator of numpy
+        gives its next 64 bits, and so advances.
+
+    Returns
+    -------
+    seed : int
+        In [0, 2**64).
+
+    Raises
+    ------
+    ValueError
+        For an integer out of range.
+    TypeError
+        For any other type.
+
+    Examples
+    --------
+    >>> check_seed(7)
+    7
+    >>> check_seed(np.random.RandomState(0)) == check_seed(np.random.RandomState(0))
+    True
+    """
+    if random_state is None:
+        return draw_seed()
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(0, _SEED_LIMIT - 1, dtype=np.uint64, endpoint=True))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(0, _SEED_LIMIT, dtype=np.uint64))
+    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool | np.bool_):
+        seed = int(random_state)
+        if 0 <= seed < _SEED_LIMIT:
+            return seed
+        raise ValueError(f"random_state={seed}, but a seed lies in [0, 2**64); choose a non-negative integer")
+    raise TypeError(
+        f"random_state={random_state!r} of type {type(random_state).__name__}; "
+        "pass an integer in [0, 2**64), None, or a generator of numpy"
+    )
 
 
 def check_choice(value: object, name: str, choices: Sequence[str | None]) -> Any:

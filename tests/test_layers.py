@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dkfeat"
 
 BOTTOM = {"archives", "deprecation", "errors", "canonical", "config", "blocks", "html", "messages", "validation"}
-ENGINE_AND_BELOW = BOTTOM | {"compiled", "random_streams", "kernels", "projections", "maps", "theory"}
+ENGINE_AND_BELOW = BOTTOM | {"compiled", "kernels", "projections", "maps", "theory"}
 ENGINE_AND_BELOW |= {"filesystems", "sources", "store", "engine"}
 ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "doctor", "cli", "__init__"}
 
@@ -23,14 +23,13 @@ TABLE = {
     "__main__": ({"cli"}, set()),
     **dict.fromkeys(BOTTOM, (BOTTOM, {"numpy", "scipy", "yaml", "msgspec", "jinja2"})),
     "compiled": ({"compiled"}, {"numpy", "numba", "llvmlite"}),
-    "random_streams": ({"compiled"}, {"numpy"}),
-    "kernels": ({"kernels", "compiled", "random_streams", "validation", "errors"}, {"numpy", "scipy"}),
+    "kernels": ({"kernels", "compiled", "validation", "errors"}, {"numpy", "scipy"}),
     "projections": (
-        {"projections", "kernels", "compiled", "random_streams", "validation", "errors"},
+        {"projections", "kernels", "compiled", "validation", "errors"},
         {"numpy", "scipy"},
     ),
     "maps": (
-        {"maps", "kernels", "projections", "compiled", "random_streams", "theory", *BOTTOM} - {"config"},
+        {"maps", "kernels", "projections", "compiled", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
     "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiohttp"}),

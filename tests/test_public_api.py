@@ -92,6 +92,14 @@ def test_featurize__former_keywords_move_to_the_source_and_the_target(tmp_path):
     assert (made.rows, made.n_bad_rows) == (2, 1)
 
 
+def test_featurize__former_keywords_without_a_source():
+    with (
+        pytest.warns(DeprecationWarning, match="on_bad_row"),
+        pytest.raises(TypeError, match="missing a required argument: 'source'"),
+    ):
+        dkfeat.featurize(target="out", on_bad_row="raise")
+
+
 def test_predict__former_keywords_of_a_run_that_reads_shards(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
     dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "shards", gcws(), progress=False)

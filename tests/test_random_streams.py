@@ -5,7 +5,7 @@ import pytest
 
 from dkfeat.compiled import random as philox
 from dkfeat.compiled.random import draw_words
-from dkfeat.random_streams import check_seed, draw_seed
+from dkfeat.validation import check_seed, draw_seed
 
 STREAMS = {name: value for name, value in vars(philox).items() if name.startswith("STREAM_")}
 

@@ -24,9 +24,9 @@ from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.run import run
 from dkfeat.cli.commands.settings import completion, config, doctor
 from dkfeat.cli.commands.train import compare, train
+from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, set_log, text_of
-from dkfeat.cli.options.declared import Choice
-from dkfeat.cli.options.shared import quiet_option
+from dkfeat.cli.options import quiet_option
 
 __all__ = ["DkfeatCommand", "cli", "main", "set_log", "text_of"]
 

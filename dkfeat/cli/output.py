@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from dkfeat.errors import ConfigError
 from dkfeat.messages import show_bytes, shown
 
 if TYPE_CHECKING:
@@ -195,13 +196,17 @@ def check_log(file: str) -> None:
     Raises
     ------
     ConfigError
-        If it has other content, or lies in a data set or a model.
+        If it has other content, lies in a data set or a model, or its folder does not exist.
     """
     from dkfeat.store.outputs import check_outputs, check_outside
 
     path = Path(file)
     if path.exists() and not path.is_file() and not path.is_dir():
         return
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"--log {file}: there is no folder {path.parent}; create it, or name a file in another folder"
+        )
     has_lines = False
     if path.is_file():
         with path.open("rb") as lines, suppress(ValueError, AttributeError):

@@ -38,8 +38,7 @@ from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import Candidate, EpochLines, Training
 from dkfeat.learn.sgd.parallel import open_averaging, open_workers
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
-from dkfeat.random_streams import check_seed
-from dkfeat.validation import check_choice
+from dkfeat.validation import check_choice, check_seed
 
 if TYPE_CHECKING:
     from dask.distributed import Client

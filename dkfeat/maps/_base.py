@@ -22,8 +22,7 @@ from dkfeat.maps._kernel_estimates import KernelEstimates, fitted_copy
 from dkfeat.maps._rows import dask_width, is_dask, transform_blocks
 from dkfeat.messages import show_bytes
 from dkfeat.projections import Projection
-from dkfeat.random_streams import check_seed
-from dkfeat.validation import check_columns, check_integer, check_rows
+from dkfeat.validation import check_columns, check_integer, check_rows, check_seed
 
 _FLOATS = (np.float64, np.float32)
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from dkfeat.cli import cli
-from dkfeat.cli.options.declared import help_of, option_of
+from dkfeat.cli.declared import help_of, option_of
 from dkfeat.config import DefaultsConfig, ExecutionConfig, RunConfig
 from dkfeat.config.settings import Positive, Settings
 from dkfeat.config.train import SGD, Liblinear

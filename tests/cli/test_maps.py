@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from dkfeat import open_shards
 from dkfeat.cli import cli
-from dkfeat.cli.options.declared import declarations
+from dkfeat.cli.declared import declarations
 from dkfeat.maps import CLASSES, FEATURE_MAPS
 from tests.maps.small import has
 

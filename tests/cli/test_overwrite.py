@@ -149,6 +149,8 @@ def test_log__goes_to_the_end_of_a_log_alone(made, tmp_path):
     for place in (made / "rows.svm", made / "shards" / "night.log", tmp_path / "other.json"):
         with pytest.raises(ConfigError):
             check_log(str(place))
+    with pytest.raises(ConfigError, match=r"there is no folder .*none; create it"):
+        check_log(str(tmp_path / "none" / "night.log"))
 
 
 def test_log__of_a_folder_that_is_not_writable_is_continued(made, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dkfeat.cli.options.shared import parse_options, resolve_options
+from dkfeat.cli.options import parse_options, resolve_options
 from dkfeat.config import FeaturizeConfig, SourceConfig
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import hider, is_secret, is_url, shown_url

@@ -11,7 +11,7 @@ import pytest
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.cli.jobs import load_job
+from dkfeat.cli.commands.run import load_job
 from dkfeat.config import DefaultsConfig, ExecutionConfig, RunConfig
 from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.open import fill_where, open_runner

@@ -10,9 +10,9 @@ import pytest
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.cli.jobs import build_rows, build_source, load_job
-from dkfeat.cli.options.declared import declarations
-from dkfeat.cli.options.rows import OF_RUNS, make_source
+from dkfeat.cli.commands.run import build_rows, build_source, load_job
+from dkfeat.cli.declared import declarations
+from dkfeat.cli.rows import OF_RUNS, make_source
 from dkfeat.config import (
     EvaluateConfig,
     ExecutionConfig,

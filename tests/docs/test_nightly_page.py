@@ -30,7 +30,6 @@ def blocks(language):
 def home(tmp_path):
     """A folder as the page wants it, with one day of data."""
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parent.parent)
-    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     (tmp_path / "data" / "days").mkdir(parents=True)
     (tmp_path / "data" / "days" / "day-1.svm.gz").write_bytes(gzip.compress(b"1 1:1\n2 2:1\n"))

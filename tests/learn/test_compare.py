@@ -20,7 +20,7 @@ from sklearn.preprocessing import normalize
 import dkfeat.learn.compare.compare as module
 from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
 from dkfeat.cli import cli
-from dkfeat.cli.options.shared import make_solver
+from dkfeat.cli.options import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.compare.compare import compare

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.cli.jobs import build_source
+from dkfeat.cli.commands.run import build_source
 from dkfeat.config import SourceConfig
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_class_weight, class_weights

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, log_of
-from dkfeat.cli.options.declared import Choice
-from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.options import output_options
 from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_result, table
 from dkfeat.messages import show_bytes
 

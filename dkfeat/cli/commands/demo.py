@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dkfeat.cli.declared import LOCAL_FOLDER
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.declared import LOCAL_FOLDER
-from dkfeat.cli.options.shared import output_options
+from dkfeat.cli.options import output_options
 from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_result
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import shown

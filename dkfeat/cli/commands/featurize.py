@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dkfeat.cli.declared import option_of
 from dkfeat.cli.group import DkfeatCommand, apply_options, heading
-from dkfeat.cli.options.declared import option_of
-from dkfeat.cli.options.rows import make_map, make_source, map_options, source_options
-from dkfeat.cli.options.shared import (
+from dkfeat.cli.options import (
     bad_row_options,
     break_lock_first,
     on_bad_row,
@@ -24,6 +23,7 @@ from dkfeat.cli.options.shared import (
     with_bad_row_options,
 )
 from dkfeat.cli.output import echo, print_result, summary_of
+from dkfeat.cli.rows import make_map, make_source, map_options, source_options
 from dkfeat.config import FeaturizeConfig
 
 if TYPE_CHECKING:

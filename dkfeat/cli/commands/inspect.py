@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dkfeat.cli.declared import LOCAL_FILE, given_flags
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.declared import LOCAL_FILE, given_flags
-from dkfeat.cli.options.shared import holds_model, options_at, output_options, overwrite_option, storage_option
+from dkfeat.cli.options import holds_model, options_at, output_options, overwrite_option, storage_option
 from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size, summary
 from dkfeat.messages import counted
 

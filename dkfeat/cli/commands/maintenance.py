@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from dkfeat.cli.declared import option_of
 from dkfeat.cli.group import DkfeatCommand, apply_options, heading
-from dkfeat.cli.options.declared import option_of
-from dkfeat.cli.options.shared import (
+from dkfeat.cli.options import (
     execution_options,
     holds_model,
     options_at,

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dkfeat.cli.commands.predict import rows_given
+from dkfeat.cli.declared import LOCAL_FOLDER, option_of, options_of
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.declared import LOCAL_FOLDER, option_of, options_of
-from dkfeat.cli.options.rows import source_options
-from dkfeat.cli.options.shared import (
+from dkfeat.cli.options import (
     bad_row_options,
     break_lock_first,
     execution_options,
@@ -24,6 +23,7 @@ from dkfeat.cli.options.shared import (
     with_bad_row_options,
 )
 from dkfeat.cli.output import note, summary, summary_of
+from dkfeat.cli.rows import source_options
 from dkfeat.config import DuplicatesConfig, NeighborsConfig
 from dkfeat.messages import counted
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dkfeat.cli.declared import LOCAL_FOLDER, given_flags, option_of
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.declared import LOCAL_FOLDER, given_flags, option_of
-from dkfeat.cli.options.rows import make_source, source_flags, source_options
-from dkfeat.cli.options.shared import (
+from dkfeat.cli.options import (
     bad_row_options,
     break_lock_first,
     execution_options,
@@ -25,6 +24,7 @@ from dkfeat.cli.options.shared import (
     with_bad_row_options,
 )
 from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print_result, summary_of, table
+from dkfeat.cli.rows import make_source, source_flags, source_options
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 
 if TYPE_CHECKING:

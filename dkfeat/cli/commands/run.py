@@ -1,142 +1,355 @@
-"""``dkfeat run``: the runs of a job file."""
+"""``dkfeat run``: the runs of a job file, and the nightly mode, which reports events as JSON lines."""
 
 from __future__ import annotations
 
+import glob
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dkfeat.cli.group import DkfeatCommand, set_log
-from dkfeat.cli.options.declared import Choice
-from dkfeat.cli.options.shared import output_options, progress_of
+from dkfeat.cli.declared import Choice
+from dkfeat.cli.group import DkfeatCommand, set_log, text_of
+from dkfeat.cli.options import options_at, output_options, progress_of, resolve_options
 from dkfeat.cli.output import note, print_result
-from dkfeat.errors import ConfigError
+from dkfeat.cli.rows import build_map
+from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
 from dkfeat.messages import counted
+from dkfeat.sources.formats import as_source
 
 if TYPE_CHECKING:
-    from dkfeat.config import JobConfig
+    from dkfeat.cli.output import LogLines
+    from dkfeat.config import (
+        EvaluateConfig,
+        FeaturizeConfig,
+        JobConfig,
+        PredictConfig,
+        RunConfig,
+        SourceConfig,
+        TrainConfig,
+    )
+    from dkfeat.engine.open import Target
+    from dkfeat.sources.base import Source
+    from dkfeat.store.commit.status import Status
+    from dkfeat.store.manifest.manifest import Manifest
 
 
-Results = Iterator[tuple[dict[str, Any], str]]
+Part = TypeVar("Part")
+Result = tuple[dict[str, Any], str]
 
 
-def _featurize(job: JobConfig) -> Results:
-    from dkfeat.cli.jobs import open_runs, run_featurize
+def load_job(path: str, needs: str | None = None) -> JobConfig:
+    """Read a job file, with defaults from Dask's configuration, and check its sources and maps by making them.
 
-    with open_runs(job.run, job.featurize) as parts:
-        for part, run in parts:
-            manifest = run_featurize(part, run)
-            record = {"featurize": part.out, "rows": manifest.rows, "shards": len(manifest.shards)}
-            yield record, f"{part.out}: {counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'shard')}"
+    For the arguments, see `load_config`.
+    """
+    from dkfeat.config import load_config
+    from dkfeat.config.settings import errors_at
+    from dkfeat.engine.runners.defaults import read_defaults
+
+    job = load_config(path, needs, read_defaults())
+    for section in ("featurize", "predict", "evaluate"):
+        for number, part in enumerate(getattr(job, section)):
+            with errors_at(f"{path}: {section}[{number}].source"):
+                if part.source is not None:
+                    build_source(part.source)
+            with errors_at(f"{path}: {section}[{number}].map"):
+                if getattr(part, "map", None) is not None:
+                    build_map(part.map)
+    return job
 
 
-def _train(job: JobConfig) -> Results:
-    from dkfeat.cli.jobs import open_runs
-    from dkfeat.cli.options.shared import options_at, resolve_options
+def build_source(config: SourceConfig) -> Source:
+    """Make the source that the settings describe."""
+    storage_options = resolve_options(config.storage_options, "source.storage_options")
+    return as_source(config.urlpath, storage_options, config.format, **config.options)
+
+
+def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:
+    """Make the arguments ``source`` and ``storage_options`` of a `predict` or `evaluate` part of a job file."""
+    source = part.shards if part.source is None else build_source(part.source)
+    return {"source": source, "storage_options": resolve_options(part.storage_options, "storage_options")}
+
+
+@contextmanager
+def _open_runs(run: RunConfig, parts: Sequence[Part]) -> Iterator[Iterator[tuple[Part, RunConfig]]]:
+    """Yield each part of a job file with its run settings.
+
+    A cluster that the file names is started by the first part that needs it, and is used by all parts. Each part has
+    its own performance report: report.html, report-2.html, …
+    """
+    from dkfeat.engine.clusters.open import SharedCluster
+
+    with ExitStack() as stack:
+        if run.cluster is not None:
+            sizes = {name: getattr(run, name) for name in ("n_workers", "threads_per_worker", "memory_limit")}
+            shared = stack.enter_context(SharedCluster(run.cluster, **sizes))
+            changes: dict[str, Any] = {"cluster": shared, **dict.fromkeys(sizes)}
+            run = replace(run, **changes)
+        yield ((part, _with_own_report(run, number)) for number, part in enumerate(parts, 1))
+
+
+def _with_own_report(run: RunConfig, number: int) -> RunConfig:
+    if run.performance_report is None or number == 1:
+        return run
+    path = PurePath(run.performance_report)
+    return replace(run, performance_report=str(path.with_stem(f"{path.stem}-{number}")))
+
+
+def run_featurize(part: FeaturizeConfig, run: RunConfig) -> Manifest:
+    """Run one `featurize` part of a job file."""
+    from dkfeat.engine.featurize import featurize
+    from dkfeat.engine.open import with_bad_rows
+
+    return featurize(
+        with_bad_rows(build_source(part.source), part.on_bad_row, part.max_bad_rows),
+        _target(part, run, on_changed_source=part.on_changed_source),
+        None if part.map is None else build_map(part.map),
+        like=part.like,
+        layout=part.layout,
+        client=run,
+        progress=run.progress,
+    )
+
+
+def _target(part: FeaturizeConfig | PredictConfig, run: RunConfig, **policy: Any) -> Target:
+    """Make the target of a part, after breaking the lock that the settings name."""
+    from dkfeat.engine.open import Target
+    from dkfeat.store.commit.maintenance import break_lock
+
+    target_options = resolve_options(part.target_options, "target_options")
+    if run.break_lock is not None:
+        break_lock(part.out, run.break_lock, target_options=target_options)
+    return Target(part.out, storage_options=target_options, resume=run.resume, **policy)
+
+
+def _featurize(part: FeaturizeConfig, run: RunConfig) -> Result:
+    manifest = run_featurize(part, run)
+    record = {"featurize": part.out, "rows": manifest.rows, "shards": len(manifest.shards)}
+    return record, f"{part.out}: {counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'shard')}"
+
+
+def _train(part: TrainConfig, run: RunConfig) -> Result:
     from dkfeat.engine.open import Target
     from dkfeat.learn.model_files import check_target
     from dkfeat.learn.train import train
 
-    assert job.train is not None  # because the section is there
-    options = {item.name: getattr(job.train, item.name) for item in fields(job.train)}
+    options = {item.name: getattr(part, item.name) for item in fields(part)}
     shards, out, resume = (options.pop(name) for name in ("shards", "out", "resume"))
-    if options["checkpoint"] is not None:
-        options["checkpoint"] = Target(options["checkpoint"], resume=resume)
-    of_store = resolve_options(options["storage_options"], "train.storage_options")
+    if part.checkpoint is not None:
+        options["checkpoint"] = Target(part.checkpoint, resume=resume)
+    of_store = resolve_options(part.storage_options, "train.storage_options")
     options["storage_options"] = options_at(shards, of_store)
     if out is not None:
-        check_target(out, of_store, job.train.checkpoint)  # fails before the training, not after
-    in_parts = getattr(job.train.solver, "parts", None) is not None
-    with open_runs(job.run, [job.train]) as parts:
-        for _, run in parts:
-            progress = progress_of(
-                click.get_current_context(), lambda log: lambda entry: log("epoch", **entry), wanted=bool(run.progress)
-            )
-            model = train(shards, **options, client=run if in_parts else None, progress=progress)
+        check_target(out, of_store, part.checkpoint)  # fails before the training, not after
+    options["progress"] = progress_of(
+        click.get_current_context(), lambda log: lambda entry: log("epoch", **entry), wanted=bool(run.progress)
+    )
+    in_parts = getattr(part.solver, "parts", None) is not None
+    model = train(shards, **options, client=run if in_parts else None)
+    lines = []
     if out is not None:
         model.save(out, storage_options=of_store)
+        lines.append(f"{out}: " + (f"model of {len(model.classes)} classes" if len(model.classes) else "regression"))
     last = next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
-    lines = [] if out is None else [f"{out}: model of {len(model.classes)} classes"]
-    if lines and not len(model.classes):
-        lines = [f"{out}: regression"]
-    if last.get("test_accuracy") is not None:
-        lines.append(f"test accuracy {last['test_accuracy']:.2%}")
-    elif last.get("test_r2") is not None:
-        lines.append(f"test R² {last['test_r2']:.4f}")
-    yield {"train": out, "test_accuracy": last.get("test_accuracy"), "test_r2": last.get("test_r2")}, "\n".join(lines)
+    scores = {name: last.get(name) for name in ("test_accuracy", "test_r2")}
+    if scores["test_accuracy"] is not None:
+        lines.append(f"test accuracy {scores['test_accuracy']:.2%}")
+    elif scores["test_r2"] is not None:
+        lines.append(f"test R² {scores['test_r2']:.4f}")
+    return {"train": out, **scores}, "\n".join(lines)
 
 
-def _predict(job: JobConfig) -> Results:
-    from dkfeat.cli.jobs import open_runs, run_predict
+def _predict(part: PredictConfig, run: RunConfig) -> Result:
+    from dkfeat.engine.open import with_bad_rows
+    from dkfeat.learn.predict import predict
 
-    with open_runs(job.run, job.predict) as parts:
-        for part, run in parts:
-            rows = run_predict(part, run).rows
-            yield {"predict": part.out, "rows": rows}, f"{part.out}: predictions for {rows:,} rows"
+    given = build_rows(part)
+    source = with_bad_rows(given.pop("source"), part.on_bad_row, part.max_bad_rows)
+    given |= {"client": run, "progress": run.progress}
+    rows = predict(part.model, source, _target(part, run), scores=part.scores, **given).rows
+    return {"predict": part.out, "rows": rows}, f"{part.out}: predictions for {rows:,} rows"
 
 
-def _evaluate(job: JobConfig) -> Results:
-    from dkfeat.cli.jobs import build_rows, open_runs
+def _evaluate(part: EvaluateConfig, run: RunConfig) -> Result:
     from dkfeat.learn.evaluate import evaluate
     from dkfeat.learn.evaluation import check_report_folder
 
-    for part in job.evaluate:
-        if part.out is not None:  # fails before the evaluation, not after
-            check_report_folder(part.out, overwrite=part.overwrite)
-    with open_runs(job.run, job.evaluate) as parts:
-        for part, run in parts:
-            found = evaluate(part.model, **build_rows(part) | {"client": run, "progress": run.progress})
-            if part.out is not None:
-                given = part.shards if part.source is None else part.source.urlpath
-                title = f"{part.model} on {given if isinstance(given, str) else ', '.join(given or ())}"
-                found.save(part.out, title, overwrite=part.overwrite)
-            figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
-            record = {"evaluate": part.model, "rows": found.n_rows, **found.summary}
-            yield record, f"{part.model}: {found.n_rows:,} rows, {figures}"
+    if part.out is not None:  # fails before the evaluation, not after
+        check_report_folder(part.out, overwrite=part.overwrite)
+    found = evaluate(part.model, **build_rows(part) | {"client": run, "progress": run.progress})
+    if part.out is not None:
+        given = part.shards if part.source is None else part.source.urlpath
+        title = f"{part.model} on {given if isinstance(given, str) else ', '.join(given or ())}"
+        found.save(part.out, title, overwrite=part.overwrite)
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
+    record = {"evaluate": part.model, "rows": found.n_rows, **found.summary}
+    return record, f"{part.model}: {found.n_rows:,} rows, {figures}"
 
 
-SECTIONS = {"featurize": _featurize, "train": _train, "predict": _predict, "evaluate": _evaluate}
-"""Sections of job files, in the order in which they are run; each function yields results as records and as text."""
+SECTIONS: dict[str, Callable[[Any, RunConfig], Result]] = {
+    "featurize": _featurize,
+    "train": _train,
+    "predict": _predict,
+    "evaluate": _evaluate,
+}
+"""Sections of job files, in the order in which they are run; each function returns a result as record and as text."""
 
 
 def _run_sections(conf: str, names: Sequence[str]) -> None:
     """Run sections of a job file; without names, those that it has."""
-    from dkfeat.cli.jobs import load_job
-
     job = load_job(conf, needs=names[0] if names else None)
     present = [name for name in SECTIONS if getattr(job, name)]
     missing = [name for name in names if name not in present]
     if missing or not present:
         raise ConfigError(f"{conf}: lists nothing under `{', '.join(missing or SECTIONS)}`")
     progress: Any = progress_of(click.get_current_context(), wanted=job.run.progress)
-    job = replace(job, run=replace(job.run, progress=progress))
-    for name in SECTIONS:
-        if name in (names or present):
-            for record, text in SECTIONS[name](job):
+    for name in (name for name in present if name in (names or present)):
+        parts: Any = getattr(job, name)
+        with _open_runs(replace(job.run, progress=progress), [parts] if name == "train" else parts) as runs:
+            for part, run in runs:
+                record, text = SECTIONS[name](part, run)
                 print_result(record)
                 for line in text.splitlines():
                     note(line)
 
 
-def _run_nightly(ctx: click.Context, conf: str, log_file: str | None) -> None:
-    """Run the nightly mode, with its events on standard output or at the end of a file."""
-    from dkfeat.cli.jobs import run_nightly
-    from dkfeat.cli.output import LogLines, check_log
+BUSY = TargetBusyError.exit_code
 
-    stream = sys.stdout
-    if log_file is not None:
-        check_log(log_file)
-        # the buffer is larger than any line, so that lines of two processes do not mix
-        file = Path(log_file).open("a", encoding="ascii", buffering=1 << 20)  # noqa: SIM115 - the context closes it
-        stream = ctx.with_resource(file)
-    log = LogLines(stream, job=conf)
-    set_log(ctx, log)
-    ctx.with_resource(log.collecting())
-    ctx.exit(run_nightly(conf, log))
+
+def _run_nightly(conf: str, log: LogLines) -> int:
+    """Run all `featurize` parts of a job file, even if an earlier one failed.
+
+    Parameters
+    ----------
+    conf : str
+        Job file.
+    log : LogLines
+        Receives the events.
+
+    Returns
+    -------
+    status : int
+        Exit status of the first part that failed; 4 if none failed and some were skipped because another run holds
+        their targets; else 0.
+    """
+    began = time.monotonic()
+    job = load_job(conf, needs="featurize")
+    progress: Any = log.progress if job.run.progress else False
+    waiting: set[str] = set()
+    with _open_runs(replace(job.run, progress=progress), job.featurize) as parts:
+        results = [_run_part(part, run, log, waiting) for part, run in parts]
+    failed = [status for status in results if status]
+    status = failed[0] if failed else BUSY if None in results else 0
+    log("end", level="error" if failed else "info", exit_code=status, seconds=_since(began))
+    return status
+
+
+def _run_part(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str]) -> int | None:
+    """Run a part; return its exit status, or None if the part was skipped because its target is busy."""
+    began = time.monotonic()
+
+    def tell(event: str, **values: Any) -> None:
+        log(event, target=part.out, **values, seconds=_since(began))
+
+    log("start", target=part.out, source=part.source.urlpath)
+    try:
+        before = _status(part)
+        is_unstarted = before is None or (before.committed is None and before.unfinished is None)
+        present = _present(part) if _may_be_empty(part, before) else part
+        if part.like in waiting or present is None:
+            if is_unstarted:
+                waiting.add(part.out)
+            tell("waiting", message=f"the source has no files {'yet' if is_unstarted else 'now'}")
+            return 0
+        try:
+            # if only some patterns of a first batch match, the others are most likely mistakes
+            manifest = run_featurize(part if is_unstarted else present, run)
+        except SourceNotFoundError as error:
+            if is_unstarted or _finds_files(build_source(part.source)):
+                raise
+            raise SpecConflictError(
+                f"{error}; files of it were planned or committed: is a disk not mounted?"
+            ) from error
+    except TargetBusyError as error:
+        tell("skipped", level="warning", reason="busy", message=str(error))
+        return None
+    except (DkfeatError, OSError) as error:
+        status = error.exit_code if isinstance(error, DkfeatError) else ShardError.exit_code
+        tell("failed", level="error", error=type(error).__name__, message=text_of(error), exit_code=status)
+        return status
+    last = None if before is None else before.committed
+    tell(
+        "unchanged" if last is not None and last.number == manifest.number else "committed",
+        manifest=manifest.number,
+        commit=manifest.run.get("id"),
+        rows=manifest.rows,
+        new_rows=manifest.rows - (last.rows if last else 0),
+        bad_rows=manifest.n_bad_rows or None,
+        shards=len(manifest.shards),
+        new_shards=len(manifest.shards) - (last.shards if last else 0),
+    )
+    return 0
+
+
+def _status(part: FeaturizeConfig) -> Status | None:
+    from dkfeat.store.commit.status import status
+
+    target_options = resolve_options(part.target_options, "target_options")
+    try:
+        return status(part.out, storage_options=target_options)
+    except ShardError:  # no target yet, or a damaged one, which the run reports
+        return None
+
+
+def _may_be_empty(part: FeaturizeConfig, before: Status | None) -> bool:
+    """Return True if a source may have no files: before the first batch, or if committed files may be moved away."""
+    if before is None or before.unfinished is not None:
+        return before is None
+    return before.committed is None or part.on_changed_source == "keep"
+
+
+def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
+    """Leave out patterns that match nothing in an existing folder; None if no pattern is left."""
+    source = build_source(part.source)
+    urlpath = tuple(
+        path
+        for path, pattern in zip(source.urlpath, source.patterns, strict=True)
+        if not (glob.has_magic(pattern) and _has_folder(pattern)) or _finds_files(source.replaced(urlpath=(path,)))
+    )
+    if not urlpath:
+        return None
+    # file names are relative to the common folder of all patterns, which must not change
+    if len({_folder(pattern) for pattern in source.patterns}) > 1:
+        return part
+    return replace(part, source=replace(part.source, urlpath=urlpath))
+
+
+def _finds_files(source: Source) -> bool:
+    try:
+        source.files()
+    except SourceNotFoundError:
+        return False
+    return True
+
+
+def _has_folder(pattern: str) -> bool:
+    """Return True if the folder of a local pattern exists; if it does not, a disk may not be mounted."""
+    return "://" in pattern or _folder(pattern).exists()
+
+
+def _folder(pattern: str) -> Path:
+    """Return the deepest parent folder of a pattern that has no wildcards."""
+    return next(folder for folder in Path(pattern).parents if not glob.has_magic(str(folder)))
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
 
 
 _log_option = click.option(
@@ -169,29 +382,37 @@ def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool, 
       dkfeat run conf/letter.yaml --only train --only evaluate
       dkfeat run conf/nightly.yaml --nightly --log nightly.log
     """
-    if nightly:
-        if only:
-            raise click.UsageError("--nightly runs the section featurize; leave out --only", ctx)
-        _run_nightly(ctx, conf, log_file)
-    elif log_file is not None:
-        raise click.UsageError("--log is for --nightly; leave it out", ctx)
-    else:
+    from dkfeat.cli.output import LogLines, check_log
+
+    if not nightly:
+        if log_file is not None:
+            raise click.UsageError("--log is for --nightly; leave it out", ctx)
         _run_sections(conf, only)
+        return
+    if only:
+        raise click.UsageError("--nightly runs the section featurize; leave out --only", ctx)
+    stream = sys.stdout
+    if log_file is not None:
+        check_log(log_file)
+        # the buffer is larger than any line, so that lines of two processes do not mix
+        file = Path(log_file).open("a", encoding="ascii", buffering=1 << 20)  # noqa: SIM115 - the context closes it
+        stream = ctx.with_resource(file)
+    log = LogLines(stream, job=conf)
+    set_log(ctx, log)
+    ctx.with_resource(log.collecting())
+    ctx.exit(_run_nightly(conf, log))
 
 
-def script(section: str) -> click.Command:
+def script(name: str) -> click.Command:
     """Make the command of a script in ``jobs/``: a section of a job file, or "nightly"."""
+    is_nightly = name == "nightly"
+    option = "--nightly" if is_nightly else f"--only {name}"
 
-    @click.command(section, cls=DkfeatCommand, help=f"Do what `dkfeat run CONF --only {section}` does.")
-    @click.argument("conf")
-    def only(conf: str) -> None:
-        _run_sections(conf, [section])
-
-    @click.command(section, cls=DkfeatCommand, help="Do what `dkfeat run CONF --nightly` does.")
+    @click.command(name, cls=DkfeatCommand, help=f"Do what `dkfeat run CONF {option}` does.")
     @click.argument("conf")
     @_log_option
-    @click.pass_context
-    def nightly(ctx: click.Context, /, conf: str, log_file: str | None) -> None:
-        _run_nightly(ctx, conf, log_file)
+    def main(**given: Any) -> None:
+        assert run.callback is not None  # the function above
+        run.callback(**given, only=() if is_nightly else (name,), nightly=is_nightly)
 
-    return nightly if section == "nightly" else only
+    return main

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import get_completion_class
 
+from dkfeat.cli.declared import Choice, option_of
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading
-from dkfeat.cli.options.declared import Choice, option_of
-from dkfeat.cli.options.shared import output_options, storage_option
+from dkfeat.cli.options import output_options, storage_option
 from dkfeat.cli.output import echo, is_quiet, note, print_result, table
 from dkfeat.config import ExecutionConfig
 from dkfeat.messages import shown
@@ -193,7 +193,7 @@ def check(files: tuple[str, ...]) -> None:
 
 
 def _check(path: str) -> dict[str, Any]:
-    from dkfeat.cli.jobs import load_job
+    from dkfeat.cli.commands.run import load_job
     from dkfeat.config.execution import read_cluster
     from dkfeat.config.settings import errors_at, read_yaml
     from dkfeat.engine.clusters.local import check_memory

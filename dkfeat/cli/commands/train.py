@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
+from dkfeat.cli.declared import LOCAL_FOLDER, Choice, numbers, option_of, options_of
 from dkfeat.cli.group import DkfeatCommand, heading
-from dkfeat.cli.options.declared import LOCAL_FOLDER, Choice, numbers, option_of, options_of
-from dkfeat.cli.options.rows import make_source, source_options
-from dkfeat.cli.options.shared import (
+from dkfeat.cli.options import (
     execution_options,
     make_solver,
     options_at,
@@ -21,6 +20,7 @@ from dkfeat.cli.options.shared import (
     storage_option,
 )
 from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json, summary
+from dkfeat.cli.rows import make_source, source_options
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
 

@@ -11,7 +11,7 @@ from scipy import sparse
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.cli.options.rows import _comparison
+from dkfeat.cli.rows import _comparison
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
 from dkfeat.learn.predict import predict_file
 from dkfeat.sources.parquet.options import normalize_filters

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from dkfeat.cli.jobs import run_featurize
+from dkfeat.cli.commands.run import run_featurize
 from dkfeat.config import JobConfig
 from tests.cli.test_commands import run
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dkfeat.cli.declared import Text, option_of, options_of
 from dkfeat.cli.group import OUTPUT, apply_options, heading, log_of
-from dkfeat.cli.options.declared import Text, option_of, options_of
 from dkfeat.cli.output import JSON, QUIET, is_quiet
 from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig
 from dkfeat.config.execution import SCHEDULERS
@@ -32,20 +32,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "env:"
 
 
-def _parsed(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> dict[str, Any] | None:
-    try:
-        return parse_options(value, param.opts[0])
-    except ConfigError as error:
-        raise click.UsageError(str(error), ctx) from None
+def _option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
+    def parse(ctx: click.Context, _: click.Parameter, value: Sequence[str]) -> dict[str, Any] | None:
+        try:
+            return parse_options(value, flag)
+        except ConfigError as error:
+            raise click.UsageError(str(error), ctx) from None
 
-
-class _Options(click.ParamType):
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if "=" not in str(value) or str(value).startswith("="):
-            self.fail(f"{str(value).partition('=')[0]!r} is not of the form key=value", param, ctx)
-        return value
+    return click.option(flag, name, metavar="KEY=VALUE", multiple=True, callback=parse, help=text)
 
 
 def storage_option(names: str = "SOURCE") -> Callable[[Command], Command]:
@@ -61,10 +55,6 @@ def storage_option(names: str = "SOURCE") -> Callable[[Command], Command]:
         "environment variable, as in secret=env:NAME. Repeatable."
     )
     return _option("--storage-option", "storage_options", text)
-
-
-def _option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
-    return click.option(flag, name, type=_Options(), multiple=True, callback=_parsed, help=text)
 
 
 target_option = _option(
@@ -95,7 +85,8 @@ def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:
     Raises
     ------
     ConfigError
-        If a key is given twice, or both as a value and as a mapping; and for the reasons of `resolve_options`.
+        If an item has another form, or a key is given twice or both as a value and as a mapping; and for the reasons of
+        `resolve_options`.
 
     Examples
     --------
@@ -106,8 +97,10 @@ def parse_options(items: Sequence[str], flag: str) -> dict[str, Any] | None:
 
     options: dict[str, Any] = {}
     for item in items:
-        path, _, text = item.partition("=")
+        path, has_value, text = item.partition("=")
         *folders, key = path.split(".")
+        if not path or not has_value:
+            raise ConfigError(f"{flag}: {path!r} is not of the form key=value")
         inner = options
         for folder in folders:
             inner = inner.setdefault(folder, {})

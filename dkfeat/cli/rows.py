@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dkfeat.cli.group import apply_options, heading, late
-from dkfeat.cli.jobs import build_map
-from dkfeat.cli.options.declared import (
-    AnyMap,
+from dkfeat.cli.declared import (
     Choice,
     Declaration,
     Text,
@@ -22,16 +17,18 @@ from dkfeat.cli.options.declared import (
     declarations,
     flag_of,
     given_flags,
-    kinds_of,
-    numbers,
-    words,
+    kind_of,
+    words_of,
 )
-from dkfeat.cli.options.shared import storage_option
+from dkfeat.cli.group import apply_options, heading, late
+from dkfeat.cli.options import storage_option
+from dkfeat.errors import ConfigError
 from dkfeat.maps import CLASSES
 from dkfeat.messages import nearest
 from dkfeat.sources.formats import FORMATS, as_source
 
 if TYPE_CHECKING:
+    from dkfeat.config import MapConfig
     from dkfeat.maps import FeatureMap
     from dkfeat.sources.base import Source
 
@@ -51,46 +48,13 @@ _NO_COMPARISON = (
 )
 
 
-@cache
-def declared_by(registry: Literal["maps", "formats"]) -> dict[str, dict[str, Declaration]]:
-    """Return the declarations of each option, by the names of the maps or formats that have it."""
+def declared_by(classes: Mapping[str, str]) -> dict[str, dict[str, Declaration]]:
+    """Return the declarations of each option, by the names of the maps in `CLASSES` or formats in `FORMATS`."""
     found: dict[str, dict[str, Declaration]] = {}
-    for name, place in (CLASSES if registry == "maps" else FORMATS).items():
+    for name, place in classes.items():
         for option, declaration in declarations(place).items():
             found.setdefault(option, {})[name] = declaration
     return found
-
-
-def _label(text: str) -> int | float:
-    from dkfeat.validation import as_label  # late: loads SciPy, which help pages do not need
-
-    return as_label(text)
-
-
-def _inner_map(text: str) -> Mapping[str, Any]:
-    """Read the name of a map with unbiased features, or any map as JSON."""
-    if text in CLASSES:
-        scales_output = declarations(CLASSES[text]).get("normalize", Declaration(None, None, "")).hint is bool
-        return {"map": text, "params": {"normalize": False} if scales_output else {}}
-    try:
-        mapping = json.loads(text)
-    except RecursionError:
-        mapping = None
-    if not isinstance(mapping, dict):
-        raise ValueError(text)
-    return mapping
-
-
-def _named_number(text: str) -> tuple[str, float | list[float]]:
-    name, _, number = text.partition("=")
-    if "," in number:
-        return name, [float(item) for item in number.split(",")]
-    return name, int(number) if number.lstrip("+-").isdigit() else float(number)
-
-
-def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature
-    """Split names at commas; a column with a comma in its name can only be used from Python and job files."""
-    return tuple(name.strip() for text in value for name in text.split(","))
 
 
 def _comparison(text: str) -> tuple[str, str, Any]:
@@ -127,99 +91,70 @@ def _value(text: str) -> Any:
     return value
 
 
-def _kind_of(declared: Mapping[str, Declaration]) -> dict[str, Any]:
-    """Keywords of `click.option` for the types that an option has in several classes."""
-    first, *_ = declared.values()
-    hints = [hint for item in declared.values() for hint in alternatives(item.hint)]
-    choices = list(dict.fromkeys(word for hint in kinds_of(hints, Literal) for word in typing.get_args(hint)))
-    if alternatives(first.hint) == [bool] and first.default is False:
-        return {"is_flag": True}
-    if AnyMap in hints:
-        expected = 'is neither a map such as gcws nor a mapping such as \'{"map": "laplace", "params": {"beta": 0.5}}\''
-        return {"type": Text("map|json", _inner_map, expected, CLASSES)}
-    if kinds_of(hints, Mapping):
-        expected = "is not a parameter such as gamma=0.5 or coefficients=1,0,2"
-        return {"type": Text("name=number", _named_number, expected), "multiple": True}
-    items = [typing.get_args(hint)[0] for hint in kinds_of(hints, Sequence)]
-    if str in items:
-        return {"multiple": True, "metavar": "NAMES", "callback": _names}
-    if float in items:
-        return {"type": numbers(float, "0,1,0.5; functions are for Python only")}
-    if kinds_of(hints, tuple):
-        return {"type": numbers(_label, "-1,1")}
-    if int in hints and choices:
-        expected = f"is neither a whole number nor {' nor '.join(choices)}"
-        parse = lambda text: text if text in choices else int(text)  # noqa: E731
-        return {"type": Text("|".join(["number", *choices]), parse, expected, choices)}
-    if bool in hints:
-        return {"type": words({**{word: word for word in choices}, "true": True, "false": False})}
-    if choices:
-        are_equal = len({str(alternatives(item.hint)) for item in declared.values()}) == 1
-        return {"type": Choice(choices) if are_equal else Text("text", words=choices)}
-    kind = next((kind for kind in (str, int, float) if kind in hints), str)
-    return {"type": kind, **({"metavar": "NAME"} if hints == [str] else {})}
-
-
 def _help_of(name: str, declared: Mapping[str, Declaration]) -> str:
     """Summary of an option; where classes have different ones, the first clause of each, or its choices."""
+    first = next(iter(declared.values())).summary
     if len({(str(item.hint), item.summary) for item in declared.values()}) == 1:
-        return next(iter(declared.values())).summary
-    choices = {of: kinds_of(alternatives(item.hint), Literal) for of, item in declared.items()}
+        return first
+    choices = {of: words_of(alternatives(item.hint)) for of, item in declared.items()}
     if all(choices.values()):
-        parts = "; ".join(f"{of}: {', '.join(typing.get_args(hint))}" for of, (hint,) in choices.items())
+        parts = "; ".join(f"{of}: {', '.join(words)}" for of, words in choices.items())
         return f"{name.replace('_', ' ').capitalize()}; {parts}."
     clauses: dict[str, list[str]] = {}
     for of, item in declared.items():
         clause = re.split(r"[,:;.](?= |$)", item.summary)[0]
         clauses.setdefault(clause[:1].lower() + clause[1:], []).append(of)
     if len(clauses) == 1:
-        return next(iter(declared.values())).summary
+        return first
     return "; ".join(f"{', '.join(of)}: {clause}" for clause, of in clauses.items()) + "."
 
 
+def _option(name: str, declared: Mapping[str, Declaration], classes: Mapping[str, str]) -> Any:
+    """Make the option that some of the classes declare."""
+    first, *others = declared.values()
+    default = first.default  # if it is False, the option is a flag, whatever else other classes have
+    hints = [hint for item in (first, *others * (default is not False)) for hint in alternatives(item.hint)]
+    kind = kind_of(hints, default)
+    if hints == [str]:
+        kind["metavar"] = "NAME"
+    if classes is FORMATS and isinstance(default, str):
+        kind |= {"default": default, "show_default": True}
+    text = _help_of(name, declared)
+    if 1 < len(declared) < len(classes) and ": " not in text:
+        text = f"{text.removesuffix('.')} ({', '.join(declared)})."
+    if "callback" in kind:
+        text += " Separated by commas; repeatable."
+    elif "multiple" in kind:
+        text += " Repeatable."
+    flag = flag_of(name.removesuffix("s") if text.endswith(" Repeatable.") else name)
+    return click.option(flag, name, help=text, hidden=name in HIDDEN, **kind)
+
+
 def _options_of(
-    registry: Literal["maps", "formats"], title: str, extra: Mapping[str, Sequence[Any]], first: Sequence[Any]
+    classes: Mapping[str, str], titles: tuple[str, str], special: Mapping[str, Sequence[Any]], first: Any
 ) -> list[Any]:
     """Make the options of all classes: those of several under one heading, then those of each under its own."""
-    names = CLASSES if registry == "maps" else FORMATS
-    sections: dict[str, list[Any]] = {"": list(first), **{name: [] for name in names}}
-    for name, declared in declared_by(registry).items():
-        if name in OF_RUNS:
-            continue
-        if name in extra:
-            options = list(extra[name])
-        else:
-            kind = _kind_of(declared)
-            default = next(iter(declared.values())).default
-            if registry == "formats" and isinstance(default, str):
-                kind |= {"default": default, "show_default": True}
-            is_pair = kind.get("multiple", False) and "callback" not in kind
-            flag = flag_of(name.removesuffix("s") if is_pair else name)
-            repeat = " Repeatable." if kind.get("multiple") else ""
-            repeat = " Separated by commas; repeatable." if "callback" in kind else repeat
-            text = _help_of(name, declared)
-            if 1 < len(declared) < len(names) and ": " not in text:
-                text = f"{text.removesuffix('.')} ({', '.join(declared)})."
-            options = [click.option(flag, name, help=text + repeat, hidden=name in HIDDEN, **kind)]
-        sections["" if len(declared) > 1 or name in HIDDEN else next(iter(declared))] += options
-    of_one = "Feature map" if registry == "maps" else "Format"
-    headed = {f"{of_one} {name}" if name else title: options for name, options in sections.items() if options}
-    return [part for text, options in headed.items() for part in (heading(text), *options)]
+    title, title_of_one = titles
+    sections: dict[str, list[Any]] = {title: [first], **{f"{title_of_one} {name}": [] for name in classes}}
+    for name, declared in declared_by(classes).items():
+        if name not in OF_RUNS:
+            options = special.get(name) or [_option(name, declared, classes)]
+            is_shared = len(declared) > 1 or name in HIDDEN
+            sections[title if is_shared else f"{title_of_one} {next(iter(declared))}"] += options
+    return [part for text, options in sections.items() if options for part in (heading(text), *options)]
 
 
 @late
 def source_options(command: Command) -> Command:
     """Give a command the options for reading rows, including ``--storage-option``; `make_source` takes them."""
-    declared = declared_by("formats")
-    extra = {
+    label = _help_of("label", declared_by(FORMATS)["label"])
+    special = {
         "query_id": [
             click.option("--query-id", is_flag=True, help="Keep query ids: qid:n in text, the column qid in Parquet."),
             click.option("--query-column", metavar="NAME", help="Keep this Parquet column as query ids."),
         ],
         "label": [
-            click.option(
-                "--label", metavar="NAME", default="label", show_default=True, help=_help_of("label", declared["label"])
-            ),
+            click.option("--label", metavar="NAME", default="label", show_default=True, help=label),
             click.option("--no-label", is_flag=True, help="Rows have no labels; 0 is stored."),
         ],
         "filters": [
@@ -238,13 +173,13 @@ def source_options(command: Command) -> Command:
         show_default=True,
         help="Format of the files; auto: by their names, else LIBSVM text.",
     )
-    made = _options_of("formats", "Reading rows", extra, [kinds])
+    made = _options_of(FORMATS, ("Reading rows", "Format"), special, kinds)
     return apply_options(command, *made, heading("Reading rows"), storage_option())
 
 
 def source_flags() -> tuple[str, ...]:
     """Return the names of the options for reading rows, except storage options."""
-    return ("format", *(name for name in declared_by("formats") if name not in OF_RUNS), "query_column", "no_label")
+    return ("format", *(name for name in declared_by(FORMATS) if name not in OF_RUNS), "query_column", "no_label")
 
 
 def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
@@ -257,26 +192,20 @@ def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
     return as_source(list(urlpath), options.get("storage_options"), given.pop("format", "auto"), **given)
 
 
-def _map_name(text: str) -> str:
-    name = text.lower()
-    if name not in CLASSES:
-        raise click.BadParameter(f"there is no map {text!r}; {nearest(name, list(CLASSES), 'maps')}")
-    return name
-
-
 @late
 def map_options(command: Command) -> Command:
     """Give a command the options of the feature map and its parameters; `make_map` takes them."""
     name = click.option(
         "--map",
         "map_name",
-        type=Text("name", _map_name, words=CLASSES),
+        type=Choice(list(CLASSES), case_sensitive=False),
+        metavar="NAME",
         default="gcws",
         show_default=True,
         help=f"Feature map: {', '.join(CLASSES)}.",
     )
     seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
-    return apply_options(command, *_options_of("maps", "Feature map", {"random_state": [seed]}, [name]))
+    return apply_options(command, *_options_of(CLASSES, ("Feature map",) * 2, {"random_state": [seed]}, name))
 
 
 def make_map(
@@ -297,7 +226,7 @@ def make_map(
     click.UsageError
         If an option of the map is given together with ``--like``, or the map has no such parameter.
     """
-    given = given_flags(ctx, ("map_name", "seed", *declared_by("maps")))
+    given = given_flags(ctx, ("map_name", "seed", *declared_by(CLASSES)))
     if like is not None and given:
         raise click.UsageError(
             f"the feature map with all parameters comes from --like {like}; leave out {', '.join(given.values())}", ctx
@@ -320,3 +249,30 @@ def make_map(
     if "seed" in own:
         parameters["random_state"] = options["seed"]
     return build_map(MapConfig(name=map_name, params=parameters))
+
+
+def build_map(config: MapConfig) -> FeatureMap:
+    """Make the unfitted feature map that the settings name.
+
+    Raises
+    ------
+    ConfigError
+        If the map, or one of its parameters, does not exist; the message suggests known names.
+
+    Examples
+    --------
+    >>> from dkfeat.config import MapConfig
+    >>> build_map(MapConfig(name="gcws", params={"n_components": 64}))
+    GCWSFeatures(n_components=64)
+    """
+    # late import: loads scikit-learn and numba, which help pages do not need
+    from dkfeat.maps import FEATURE_MAPS
+
+    if config.name not in FEATURE_MAPS:
+        raise ConfigError(f"there is no map {config.name!r}; {nearest(config.name, list(FEATURE_MAPS), 'maps')}")
+    cls = FEATURE_MAPS[config.name]
+    known = sorted(cls().get_params())
+    for name in config.params:
+        if name not in known:
+            raise ConfigError(f"the map {config.name} has no parameter {name!r}; {nearest(name, known, 'parameters')}")
+    return cls(**config.params)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import re
 import types
 import typing
@@ -24,6 +25,7 @@ from click.shell_completion import CompletionItem
 
 import dkfeat
 from dkfeat.cli.group import apply_options
+from dkfeat.maps import CLASSES
 from dkfeat.messages import nearest
 
 
@@ -42,9 +44,7 @@ class Choice(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            raise click.BadParameter(
-                f"there is no {str(value)!r}; {nearest(str(value), list(self.choices), 'choices')}", ctx, param
-            ) from None
+            self.fail(f"there is no {str(value)!r}; {nearest(str(value), list(self.choices), 'choices')}", param, ctx)
 
 
 class Text(click.ParamType):
@@ -90,14 +90,6 @@ class Text(click.ParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
         """Return the words that begin with `incomplete`."""
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
-
-
-def words(values: Mapping[str, Any]) -> Text:
-    """Parameter type of words, in upper or lower case, that are converted to these values."""
-    *others, last = values
-    return Text(
-        "|".join(values), lambda text: values[text.lower()], f"is none of {', '.join(others)} and {last}", values
-    )
 
 
 def numbers(kind: Callable[[str], float], example: str) -> Text:
@@ -161,8 +153,6 @@ class AnyMap:
     """Type of parameters that take a feature map."""
 
 
-_NEXT = re.compile(r"^[^\s]", re.MULTILINE)
-_INIT = re.compile(r".*?^    def __init__\(.*?\) -> None:\n", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
 
 
@@ -191,34 +181,31 @@ def declarations(place: str) -> dict[str, Declaration]:
     if begin < 0:  # a base class of another module
         imported = re.search(rf"^from (dkfeat\.\S+) import (?:\([^)]*\b{name}\b|.*\b{name}\b)", text, re.MULTILINE)
         return {} if imported is None else declarations(f"{imported[1]}:{name}")
-    end = _NEXT.search(text, begin + 2)
-    body = text[begin : len(text) if end is None else end.start()]
-    is_dataclass = "dataclass" in text[text.rfind("\n", 0, begin) : begin]
-    head = None if is_dataclass else _INIT.match(body)
-    if head is not None:  # the methods are not read
-        body = head[0] + "        pass"
-    elif not is_dataclass:
-        body = body.partition(":\n")[0] + ": pass"
-    node = ast.parse(body).body[0]
+    is_dataclass = text[:begin].rpartition("\n")[2].startswith("@dataclass")
+    head, *methods = re.split(r"\n    (?=def |@)", re.split(r"\n(?=\S)", text[begin + 1 :], maxsplit=1)[0])
+    init = next((method for method in methods if method.startswith("def __init__(")), "")
+    if init:  # without its statements, which take time to parse, as other methods do
+        head += "\n    " + init.partition(" -> None:")[0] + ": ..."
+    node = ast.parse(head).body[0]
     assert isinstance(node, ast.ClassDef)
     found: dict[str, Declaration] = {}
-    for base in reversed(node.bases) if head is None else ():
+    for base in () if init else reversed(node.bases):
         if isinstance(base, ast.Name):
             found |= declarations(f"{module}:{base.id}")
-    documented = _PARAMETER.findall(ast.get_docstring(node) or "")
     texts = {
         name: (kind, re.split(r"(?<=\.)\s", _one_line(text))[0])
-        for names, kind, text in documented
+        for names, kind, text in _PARAMETER.findall(ast.get_docstring(node) or "")
         for name in names.split(", ")
     }
     for item, after in zip(node.body, [*node.body[1:], None], strict=True):
         if is_dataclass and isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            text = _one_line(str(after.value.value)) if is_text else texts.get(item.target.id, ("", ""))[1]  # type: ignore[union-attr]
+            text = texts.get(item.target.id, ("", ""))[1]
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = _one_line(str(after.value.value))
             hint = _hint(item.annotation)
             if typing.get_origin(hint) is not typing.ClassVar and text:
                 found[item.target.id] = Declaration(hint, _default(item.value), text)
-        elif isinstance(item, ast.FunctionDef) and item.name == "__init__":
+        elif isinstance(item, ast.FunctionDef):
             found = _parameters(item.args, texts)
     return found
 
@@ -285,8 +272,7 @@ def _one_line(text: str) -> str:
 def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[[Command], Command]:
     """Make an option from a field: the flag is the field's name, the help is the text under the field.
 
-    The type determines the kind of option: ``bool`` gives a flag, ``Literal`` a choice, ``Positive`` a whole number
-    from 1, a tuple an option that may be repeated, ``str`` any text.
+    The type determines the kind of option, see `kind_of`; a tuple or sequence gives an option that may be repeated.
 
     Parameters
     ----------
@@ -311,12 +297,13 @@ def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[
     [('n_workers', 7), ('scheduler', None)]
     """
     default = next(field.default for field in fields(settings) if field.name == name)
-    made = _kind_of(_hints(settings)[name], default)
+    hints = alternatives(_hints(settings)[name])
+    repeated = [typing.get_args(hint)[0] for hint in hints if typing.get_origin(hint) in (tuple, Sequence)]
+    made = kind_of(repeated or hints, default) | ({"multiple": True} if repeated else {})
     if default is MISSING:
         made["required"] = True
-    elif default is not None and default != () and default is not False:
-        is_one = made.get("multiple", False) and not isinstance(default, tuple)
-        made |= {"default": (default,) if is_one else default, "show_default": True}
+    elif default not in (None, (), False):
+        made |= {"default": (default,) if repeated else default, "show_default": True}
     if "help" not in given:
         made["help"] = help_of(settings, name)
     flag = flag_of(name)
@@ -353,25 +340,81 @@ def alternatives(hint: Any) -> list[Any]:
     return [choice for choice in (typing.get_args(hint) if is_union else [hint]) if choice is not type(None)]
 
 
-def kinds_of(hints: Iterable[Any], origin: Any) -> list[Any]:
-    """Return the types of the given origin, such as `Literal`, among hints."""
-    return [hint for hint in hints if typing.get_origin(hint) is origin]
+def words_of(hints: Iterable[Any]) -> list[str]:
+    """Return the words of all hints of the form ``Literal[...]``."""
+    literals = [hint for hint in hints if typing.get_origin(hint) is Literal]
+    return list(dict.fromkeys(word for hint in literals for word in typing.get_args(hint)))
 
 
-def _kind_of(hint: Any, default: Any) -> dict[str, Any]:
-    """Keywords of `click.option` for a type; None among alternatives stands for an option that is left out."""
-    choices = alternatives(hint)
-    repeated = [typing.get_args(choice)[0] for choice in choices if typing.get_origin(choice) in (tuple, Sequence)]
-    if repeated:
-        return {**_kind_of(repeated[0], None), "multiple": True}
-    if str in choices:
-        return {"type": str}
-    choice = choices[-1]
-    if typing.get_origin(choice) is Literal:
-        return {"type": Choice(typing.get_args(choice))}
-    if typing.get_origin(choice) is typing.Annotated:  # Positive
+def kind_of(hints: Sequence[Any], default: Any = None) -> dict[str, Any]:
+    """Keywords of `click.option` for the types that an option has, in one class or in several.
+
+    ``bool`` gives a flag, ``Literal`` a choice, ``Positive`` a whole number from 1, a sequence of texts names separated
+    by commas, a sequence of numbers or a tuple numbers separated by commas, ``str`` any text.
+    """
+    words = words_of(hints)
+    items: dict[Any, Any] = {
+        typing.get_origin(hint): typing.get_args(hint)[0] for hint in hints if typing.get_args(hint)
+    }
+    if all(hint is bool for hint in hints):
+        return {"is_flag": True} if default is False else {"type": bool}
+    if AnyMap in hints:
+        expected = 'is neither a map such as gcws nor a mapping such as \'{"map": "laplace", "params": {"beta": 0.5}}\''
+        return {"type": Text("map|json", _inner_map, expected, CLASSES)}
+    if Mapping in items:
+        expected = "is not a parameter such as gamma=0.5 or coefficients=1,0,2"
+        return {"type": Text("name=number", _named_number, expected), "multiple": True}
+    if items.get(Sequence) is str:
+        return {"multiple": True, "metavar": "NAMES", "callback": _names}
+    if items.get(Sequence) is float:
+        return {"type": numbers(float, "0,1,0.5; functions are for Python only")}
+    if tuple in items:
+        return {"type": numbers(_label, "-1,1")}
+    if words and int in hints:
+        expected = f"is neither a whole number nor {' nor '.join(words)}"
+        parse = lambda text: text if text in words else int(text)  # noqa: E731
+        return {"type": Text("|".join(["number", *words]), parse, expected, words)}
+    if words and bool in hints:
+        values = {**{word: word for word in words}, "true": True, "false": False}
+        expected = f"is none of {', '.join([*words, 'true'])} and false"
+        return {"type": Text("|".join(values), lambda text: values[text.lower()], expected, values)}
+    if words:
+        return {"type": Choice(words) if len(set(hints)) == 1 else Text("text", words=words)}
+    if typing.Annotated in items:  # Positive
         return {"type": click.IntRange(min=1)}
-    return {"is_flag": True} if choice is bool and default is False else {"type": choice}
+    return {"type": next((kind for kind in (str, int, float) if kind in hints), str)}
+
+
+def _label(text: str) -> int | float:
+    from dkfeat.validation import as_label  # late: loads SciPy, which help pages do not need
+
+    return as_label(text)
+
+
+def _inner_map(text: str) -> Mapping[str, Any]:
+    """Read the name of a map with unbiased features, or any map as JSON."""
+    if text in CLASSES:
+        scales_output = declarations(CLASSES[text]).get("normalize", Declaration(None, None, "")).hint is bool
+        return {"map": text, "params": {"normalize": False} if scales_output else {}}
+    try:
+        mapping = json.loads(text)
+    except RecursionError:
+        mapping = None
+    if not isinstance(mapping, dict):
+        raise ValueError(text)
+    return mapping
+
+
+def _named_number(text: str) -> tuple[str, float | list[float]]:
+    name, _, number = text.partition("=")
+    if "," in number:
+        return name, [float(item) for item in number.split(",")]
+    return name, int(number) if number.lstrip("+-").isdigit() else float(number)
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature
+    """Split names at commas; a column with a comma in its name can only be used from Python and job files."""
+    return tuple(name.strip() for text in value for name in text.split(","))
 
 
 def given_flags(ctx: click.Context, names: Collection[str]) -> dict[str, str]:
