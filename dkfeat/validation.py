@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import meant
@@ -158,6 +158,30 @@ def check_seed(random_state: Any) -> int:
         f"random_state={random_state!r} of type {type(random_state).__name__}; "
         "pass an integer in [0, 2**64), None, or a generator of numpy"
     )
+
+
+def check_range(
+    value: ArrayLike, name: str, low: float, high: float, *, open_low: bool = False, infinite: bool = False
+) -> NDArray[np.float64]:
+    """Return `value` as float64 if all entries lie in [low, high], or in (low, high]; else raise ConfigError.
+
+    Infinity is rejected unless `infinite` is True.
+
+    Examples
+    --------
+    >>> check_range([0.5, 2], "gamma", 0, math.inf, open_low=True).tolist()
+    [0.5, 2.0]
+    """
+    numbers = np.asarray(value, dtype=np.float64)
+    good = (numbers > low if open_low else numbers >= low) & (numbers <= high) & (np.isfinite(numbers) | infinite)
+    if not good.all():
+        worst = float(np.extract(~good, numbers)[0])
+        if high == math.inf:
+            wanted = (f"above {low:g}" if open_low else f"at least {low:g}") + ("" if infinite else " and finite")
+        else:
+            wanted = f"above {low:g} and at most {high:g}" if open_low else f"from {low:g} to {high:g}"
+        raise ConfigError(f"{name}={worst!r}, but it must be {wanted}; give {name} in that range")
+    return numbers
 
 
 def check_choice(value: object, name: str, choices: Sequence[str | None]) -> Any:

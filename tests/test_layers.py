@@ -35,7 +35,7 @@ TABLE = {
     "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiohttp"}),
     "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),
-    "theory": ({"theory"}, {"numpy", "scipy"}),
+    "theory": ({"theory", "validation", "errors"}, {"numpy", "scipy"}),
     "datasets": ({"datasets", "filesystems", "sources", "store", *BOTTOM}, {"pooch"}),
     "engine": (
         ENGINE_AND_BELOW,

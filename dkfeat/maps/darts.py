@@ -73,7 +73,7 @@ class DartFeatures(SampledMap):
     --------
     dkfeat.GCWSFeatures : The same kernel; faster for short rows on columns that many rows have.
     dkfeat.kernels.gmm : The exact kernel, in quadratic time.
-    dkfeat.theory.darts : Collision probability and variance.
+    dkfeat.theory.fourier.gcws_variance : Variance of an estimate from codes.
 
     Notes
     -----
@@ -87,7 +87,7 @@ class DartFeatures(SampledMap):
     exactly, independently in each component. The code of a dart is a random word of its own, of which `bits` bits are
     kept, so codes agree with probability :math:`GMM + (1 - GMM) 2^{-b}`. `estimate_kernel` corrects this chance, which
     leaves no bias: unlike GCWS without levels, darts have no 0-bit bias. The variance of an estimate is
-    `dkfeat.theory.darts.dart_variance`, divided by n_components.
+    `dkfeat.theory.fourier.gcws_variance`, divided by n_components.
 
     All-zero rows have no sample: `sample` returns -1, `encode` marks them as empty, `transform` returns a zero row.
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dkfeat.theory._ranges import integer_of_at_least, within
+from dkfeat.validation import check_integer, check_range
 
 LogFactor = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
@@ -31,7 +31,7 @@ def exponential_log_factor(z: ArrayLike, beta: float = 1.0) -> NDArray[np.float6
     >>> float(exponential_log_factor(4.0, beta=0.5))
     -1.0
     """
-    return -within(beta, "beta", 0, math.inf, open_low=True) * np.sqrt(_non_negative(z))
+    return -check_range(beta, "beta", 0, math.inf, open_low=True) * np.sqrt(_non_negative(z))
 
 
 def reciprocal_log_factor(z: ArrayLike, rate: float = 1.0) -> NDArray[np.float64]:
@@ -42,7 +42,7 @@ def reciprocal_log_factor(z: ArrayLike, rate: float = 1.0) -> NDArray[np.float64
     >>> bool(np.isclose(reciprocal_log_factor(1.0, rate=1.0), -np.log(2)))
     True
     """
-    return -np.log1p(_non_negative(z) / within(rate, "rate", 0, math.inf, open_low=True))
+    return -np.log1p(_non_negative(z) / check_range(rate, "rate", 0, math.inf, open_low=True))
 
 
 def laplace_variance(z: ArrayLike, log_factor: LogFactor) -> float:
@@ -148,7 +148,7 @@ def alternating_covariance(z: ArrayLike, log_factor: LogFactor, n_mixtures: int,
     >>> bool(mixed < circulant / 2)
     True
     """
-    m = integer_of_at_least(n_mixtures, "n_mixtures", 1)
+    m = check_integer(n_mixtures, "n_mixtures", low=1)
     sums = _non_negative(z)
     if sums.ndim != 1 or not len(sums):
         raise ValueError(
@@ -195,7 +195,7 @@ def estimator_variance(covariances: ArrayLike, n_components: int) -> float:
     0.375
     """
     by_distance = np.asarray(covariances, dtype=np.float64)
-    d, total = len(by_distance), integer_of_at_least(n_components, "n_components", 1)
+    d, total = len(by_distance), check_integer(n_components, "n_components", low=1)
     whole, cut = divmod(total, d)
 
     def block(size: int) -> float:
@@ -206,4 +206,4 @@ def estimator_variance(covariances: ArrayLike, n_components: int) -> float:
 
 
 def _non_negative(z: ArrayLike) -> NDArray[np.float64]:
-    return within(z, "z", 0, math.inf)
+    return check_range(z, "z", 0, math.inf)

@@ -14,8 +14,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dkfeat.theory._ranges import integer_of_at_least, within
-from dkfeat.theory.darts import dart_variance
+from dkfeat.theory.gmm import collision_rate
+from dkfeat.validation import check_integer, check_range
 
 
 def rff_variance(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
@@ -114,7 +114,7 @@ def nrff_bias(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
 
 
 def gcws_variance(similarity: ArrayLike, i_bits: int | None = None) -> NDArray[np.float64]:
-    r"""Variance of one GCWS component's estimate of the GMM kernel: each collision is a Bernoulli trial.
+    r"""Variance of one component's estimate of the GMM kernel by GCWS or darts: each collision is a Bernoulli trial.
 
     Parameters
     ----------
@@ -127,22 +127,22 @@ def gcws_variance(similarity: ArrayLike, i_bits: int | None = None) -> NDArray[n
     Returns
     -------
     variance : float or ndarray
-        Exact if samples (i*, t*) are kept in full, or as b bits made by an ideal hash.
+        Exact for codes of darts, and for samples (i*, t*) of GCWS that are kept in full, or as b bits made by an ideal
+        hash.
 
     Notes
     -----
-    Components agree at the rate :math:`r = g + (1 - g) c`, and the estimate is :math:`(\hat r - c) / (1 - c)`: its
-    variance is :math:`r (1 - r) / (1 - c)^2`, for c = 0 :math:`g (1 - g)`.
+    Components agree at the rate r of `dkfeat.theory.gmm.collision_rate`, and the estimate is
+    :math:`(\hat r - c) / (1 - c)`: its variance is :math:`r (1 - r) / (1 - c)^2`, for c = 0 :math:`g (1 - g)`.
 
     Examples
     --------
     >>> float(gcws_variance(0.5)), float(gcws_variance(0.5, i_bits=1))
     (0.25, 0.75)
     """
-    if i_bits is not None:
-        return dart_variance(similarity, integer_of_at_least(i_bits, "i_bits", 1))
-    g = within(similarity, "similarity", 0, 1)
-    return g * (1 - g)
+    chance = 0.0 if i_bits is None else 2.0 ** -check_integer(i_bits, "i_bits", low=1)
+    rate = collision_rate(similarity, chance)
+    return rate * (1 - rate) / (1 - chance) ** 2
 
 
 def exponentiated_gcws_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
@@ -170,7 +170,7 @@ def exponentiated_gcws_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDAr
     >>> float(exponentiated_gcws_variance(1.0, 3.0))
     0.0
     """
-    g, factor = within(similarity, "similarity", 0, 1), _factor(gamma)
+    g, factor = check_range(similarity, "similarity", 0, 1), _factor(gamma)
     return factor**2 * np.exp(-2 * factor * (1 - g)) * gcws_variance(g)
 
 
@@ -210,8 +210,8 @@ def exponentiated_gcws_relative_variance(similarity: ArrayLike, gamma: ArrayLike
 
 
 def _factor(gamma: ArrayLike) -> NDArray[np.float64]:
-    return within(gamma, "gamma", 0, math.inf, open_low=True)
+    return check_range(gamma, "gamma", 0, math.inf, open_low=True)
 
 
 def _kernel(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    return np.exp(-_factor(gamma) * (1 - within(rho, "rho", -1, 1)))
+    return np.exp(-_factor(gamma) * (1 - check_range(rho, "rho", -1, 1)))

@@ -1,10 +1,10 @@
-r"""Correlation of two long rows from their GMM similarity, and its variance compared with that of the cosine.
+r"""GMM similarity: correlation of two long rows estimated from it, and codes of similar rows that agree.
 
 P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Theorems 1-3.
 
-The n coordinates :math:`(x_i, y_i)` of two rows are independent draws of an elliptical law: a radius T times a
-direction, stretched to correlation :math:`\rho` and to the ratio :math:`\sigma` of the two scales. :math:`g_n` is
-their GMM and :math:`c_n` their cosine. In polar form, with :math:`\alpha = \frac12\arccos\rho`,
+**Correlations.** The n coordinates :math:`(x_i, y_i)` of two rows are independent draws of an elliptical law: a radius
+T times a direction, stretched to correlation :math:`\rho` and to the ratio :math:`\sigma` of the two scales.
+:math:`g_n` is their GMM and :math:`c_n` their cosine. In polar form, with :math:`\alpha = \frac12\arccos\rho`,
 
 .. math:: x = T\,\sigma\cos\theta, \qquad y = T\cos(\theta - 2\alpha), \qquad
           \tau = \arctan\frac{\sigma - \cos 2\alpha}{\sin 2\alpha},
@@ -12,6 +12,9 @@ their GMM and :math:`c_n` their cosine. In polar form, with :math:`\alpha = \fra
 where :math:`\theta` is uniform on the circle and :math:`\theta = \tau` is where x = y. All moments below are integrals
 of :math:`\cos` and :math:`\cos^2` over the arcs on which x and y have equal or opposite signs, and on which x or y is
 the smaller in magnitude. All functions broadcast over arrays.
+
+**Bands.** The codes of a row are cut into bands. Two rows are candidates if all codes of one band are equal, which
+happens by the "S-curve": nearly always for similar rows, nearly never for others.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, xlogy
 
-from dkfeat.theory._ranges import within
+from dkfeat.validation import check_integer, check_range
 
 
 class GmmMoments(NamedTuple):
@@ -180,7 +183,7 @@ def radial_ratio(df: ArrayLike) -> NDArray[np.float64]:
     >>> bool(np.isclose(radial_ratio(np.inf), 4 / np.pi)), float(radial_ratio(2.0))
     (True, inf)
     """
-    nu = within(df, "df", 1, math.inf, open_low=True, infinite=True)
+    nu = check_range(df, "df", 1, math.inf, open_low=True, infinite=True)
     finite = (nu > 2) & np.isfinite(nu)
     safe = np.where(finite, nu, 4.0)
     ratio = 4 / np.pi * 2 / (safe - 2) * np.exp(2 * (gammaln(safe / 2) - gammaln((safe - 1) / 2)))
@@ -240,7 +243,7 @@ def rho_from_gmm(similarity: ArrayLike, sigma: ArrayLike = 1.0) -> NDArray[np.fl
     >>> round(float(rho_from_gmm(f_infinity(0.7))), 12)
     0.7
     """
-    g, scale = within(similarity, "similarity", 0, 1), _scale(sigma)
+    g, scale = check_range(similarity, "similarity", 0, 1), _scale(sigma)
     ratio = (1 - g) / (1 + g)
     return (1 + scale**2 - ((1 + scale) * ratio) ** 2) / (2 * scale)
 
@@ -297,7 +300,7 @@ def rho_from_cosine_variance(rho: ArrayLike, df: ArrayLike = math.inf) -> NDArra
     >>> rho_from_cosine_variance(0.0, df=[4, 6, np.inf])
     array([inf,  2.,  1.])
     """
-    r, nu = within(rho, "rho", -1, 1), within(df, "df", 1, math.inf, open_low=True, infinite=True)
+    r, nu = check_range(rho, "rho", -1, 1), check_range(df, "df", 1, math.inf, open_low=True, infinite=True)
     finite = (nu > 4) & np.isfinite(nu)
     safe = np.where(finite, nu, 6.0)
     ratio = np.where(finite, (safe - 2) / (safe - 4), np.where(nu <= 4, np.inf, 1.0))
@@ -306,12 +309,12 @@ def rho_from_cosine_variance(rho: ArrayLike, df: ArrayLike = math.inf) -> NDArra
 
 
 def _scale(sigma: ArrayLike) -> NDArray[np.float64]:
-    return within(sigma, "sigma", 0, math.inf, open_low=True)
+    return check_range(sigma, "sigma", 0, math.inf, open_low=True)
 
 
 def _angles(rho: ArrayLike, sigma: ArrayLike) -> tuple[NDArray[np.float64], ...]:
     """Correlation, scale, sin(2 alpha), alpha and tau, all of one shape."""
-    r, scale = np.broadcast_arrays(within(rho, "rho", -1, 1), _scale(sigma))
+    r, scale = np.broadcast_arrays(check_range(rho, "rho", -1, 1), _scale(sigma))
     s = np.sqrt(1 - r**2)
     return r, scale, s, np.arccos(r) / 2, np.arctan2(scale - r, s)
 
@@ -319,3 +322,137 @@ def _angles(rho: ArrayLike, sigma: ArrayLike) -> tuple[NDArray[np.float64], ...]
 def _distance(rho: NDArray[np.float64], sigma: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scale of x - y divided by the scale of y."""
     return np.sqrt(np.maximum((1 - sigma) ** 2 + 2 * sigma * (1 - rho), 0.0))
+
+
+MOST_BANDS = 64
+"""Maximum number of bands: a row has a record for each of them."""
+LEAST_RECALL = 0.5
+"""Probability below which too few of the pairs at the threshold are candidates."""
+_GRID = 256  # similarities at which candidates are counted
+
+
+class Bands(NamedTuple):
+    """Division of the codes of a row into bands; the codes that are left over belong to none."""
+
+    n_bands: int
+    """Number of bands."""
+    n_codes: int
+    """Number of codes in a band."""
+
+
+def collision_rate(similarity: ArrayLike, chance: float = 0.0) -> NDArray[np.float64]:
+    r"""Probability that the codes of two rows agree in one component, :math:`g + (1 - g) c`.
+
+    Parameters
+    ----------
+    similarity : float or array
+        GMM of two rows, g, in [0, 1].
+    chance : float, default=0
+        Probability c that the codes of different samples are equal, in [0, 1]: :math:`2^{-b}` for b random bits.
+
+    Returns
+    -------
+    rate : float or ndarray
+
+    Examples
+    --------
+    >>> float(collision_rate(0.5, 2**-1)), float(collision_rate(0.0, 2**-8))
+    (0.75, 0.00390625)
+    """
+    g, c = check_range(similarity, "similarity", 0, 1), check_range(chance, "chance", 0, 1)
+    return g + (1 - g) * c
+
+
+def sharing_probability(similarity: ArrayLike, n_bands: int, n_codes: int, chance: float = 0.0) -> NDArray[np.float64]:
+    r"""Probability that two rows have equal codes in at least one band.
+
+    Parameters
+    ----------
+    similarity : float or array
+        GMM of two rows, g, in [0, 1].
+    n_bands, n_codes : int
+        Number of bands, and of codes in each, at least 1.
+    chance : float, default=0
+        As in `collision_rate`.
+
+    Returns
+    -------
+    probability : float or ndarray
+        Exact if the components are independent.
+
+    Notes
+    -----
+    With the rate r of `collision_rate`, it is :math:`1 - (1 - r^{codes})^{bands}`.
+
+    References
+    ----------
+    .. [1] J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", section 3.4.
+
+    Examples
+    --------
+    >>> sharing_probability([0.2, 0.5, 0.8], n_bands=16, n_codes=8).round(3).tolist()
+    [0.0, 0.061, 0.947]
+    """
+    bands, codes = check_integer(n_bands, "n_bands", low=1), check_integer(n_codes, "n_codes", low=1)
+    with np.errstate(divide="ignore"):  # the logarithm of 0, for a rate of 1
+        return -np.expm1(bands * np.log1p(-(collision_rate(similarity, chance) ** codes)))
+
+
+def choose_bands(threshold: float, n_components: int, chance: float = 0.0, recall: float = 0.95) -> Bands:
+    r"""Choose bands that make most pairs of at least a similarity candidates, and few others.
+
+    Of all bands with the recall, those with the fewest candidates are chosen, for pairs whose similarities are uniform
+    below the threshold.
+
+    Parameters
+    ----------
+    threshold : float
+        Similarity, above 0 and at most 1.
+    n_components : int
+        Number of codes of a row.
+    chance : float, default=0
+        As in `collision_rate`.
+    recall : float, default=0.95
+        Wanted probability that two rows whose similarity is the threshold are candidates.
+
+    Returns
+    -------
+    bands : Bands
+        At most 64. If no bands reach the recall, those with the highest one.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range, or the recall is below 0.5 with all bands.
+
+    Examples
+    --------
+    >>> choose_bands(0.8, n_components=512, chance=2**-8)
+    Bands(n_bands=42, n_codes=12)
+    >>> choose_bands(0.8, n_components=128, chance=2**-8)
+    Bands(n_bands=13, n_codes=7)
+    """
+    similarity = float(check_range(threshold, "threshold", 0, 1, open_low=True))
+    n = check_integer(n_components, "n_components", low=1)
+    wanted = float(check_range(recall, "recall", LEAST_RECALL, 1))
+    codes = np.arange(1, n + 1)
+    available = np.minimum(n // codes, MOST_BANDS)
+    shared = collision_rate(similarity, chance) ** codes  # probability of one band
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        needed = np.ceil(np.log1p(-wanted) / np.log1p(-shared))
+    needed = np.where(shared >= wanted, 1, needed)
+    enough = np.flatnonzero(needed <= available)
+    if not len(enough):
+        pairs = zip(available.tolist(), codes.tolist(), strict=True)
+        reached = [float(sharing_probability(similarity, *pair, chance)) for pair in pairs]
+        best = int(np.argmax(reached))
+        if reached[best] < LEAST_RECALL:
+            raise ValueError(
+                f"threshold={similarity:g} and n_components={n:,}, but then only {reached[best]:.0%} of the pairs at "
+                f"the threshold share a band, and {LEAST_RECALL:.0%} must; use more components, or a higher threshold"
+            )
+        return Bands(int(available[best]), int(codes[best]))
+    below = (np.arange(_GRID) + 0.5) / _GRID * similarity
+    candidates = [sharing_probability(below, int(needed[at]), int(codes[at]), chance).sum() for at in enough]
+    chosen = enough[int(np.argmin(candidates))]
+    return Bands(int(needed[chosen]), int(codes[chosen]))

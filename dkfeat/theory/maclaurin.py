@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dkfeat.theory._ranges import within
+from dkfeat.validation import check_choice, check_range, check_real
 
 Measure = Literal["paper", "proper", "kernel"]
-_MEASURES = ("paper", "proper", "kernel")
 
 
 def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, measure: Measure = "proper") -> float:
@@ -60,9 +59,9 @@ def component_bound(f: Callable[[float], float], radius: float, p: float = 2.0, 
     >>> component_bound(lambda t: t**2, radius=1.0, p=2.0, measure="kernel")
     1.0
     """
-    square = float(within(radius, "radius", 0, math.inf, open_low=True)) ** 2
-    base = float(within(p, "p", 1, math.inf, open_low=True))
-    if _checked(measure) == "kernel":
+    square = check_real(radius, "radius", above=0) ** 2
+    base = check_real(p, "p", above=1)
+    if check_choice(measure, "measure", get_args(Measure)) == "kernel":
         return _value(f, square)
     return (base if measure == "paper" else base / (base - 1)) * _value(f, base * square)
 
@@ -95,11 +94,11 @@ def degree_probabilities(
     >>> degree_probabilities([1.0, 2.0, 1.0], measure="kernel")
     array([0.25, 0.5 , 0.25])
     """
-    a = within(coefficients, "coefficients", 0, math.inf)
+    a = check_range(coefficients, "coefficients", 0, math.inf)
     degrees = np.arange(len(a), dtype=np.float64)
-    base = float(within(p, "p", 1, math.inf, open_low=True))
-    if _checked(measure) == "kernel":
-        terms = a * float(within(radius, "radius", 0, math.inf, open_low=True)) ** (2 * degrees)
+    base = check_real(p, "p", above=1)
+    if check_choice(measure, "measure", get_args(Measure)) == "kernel":
+        terms = a * check_real(radius, "radius", above=0) ** (2 * degrees)
         return terms / terms.sum()
     return (1.0 if measure == "paper" else base - 1) * base ** -(degrees + 1)
 
@@ -133,7 +132,8 @@ def component_variance(coefficients: ArrayLike, probabilities: ArrayLike, x: Arr
     >>> component_variance([0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0])
     0.0
     """
-    a, weights = within(coefficients, "coefficients", 0, math.inf), within(probabilities, "probabilities", 0, 1)
+    a = check_range(coefficients, "coefficients", 0, math.inf)
+    weights = check_range(probabilities, "probabilities", 0, 1)
     if ((a > 0) & (weights == 0)).any():
         degree = int(((a > 0) & (weights == 0)).argmax())
         raise ValueError(f"degree {degree} has a coefficient above 0 but is never drawn; give it a probability above 0")
@@ -153,9 +153,3 @@ def _value(f: Callable[[float], float], at: float) -> float:
             f"f({at:g}) = {value:g}, so its series does not converge there; scale the rows down, or use a smaller p"
         )
     return value
-
-
-def _checked(measure: Measure) -> Measure:
-    if measure not in _MEASURES:
-        raise ValueError(f"measure={measure!r}, but it must be one of {', '.join(map(repr, _MEASURES))}")
-    return measure

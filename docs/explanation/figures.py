@@ -37,7 +37,6 @@ from dkfeat import (
 from dkfeat.engine.map_costs import MapCosts
 from dkfeat.engine.runners.batches import BATCHES_PER_SECOND
 from dkfeat.theory import circulant, fourier, maclaurin
-from dkfeat.theory.darts import dart_variance
 
 IMAGES = Path(__file__).parent / "images"
 BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#d55e00", "#009e73", "#cc3377", "#777777"
@@ -87,7 +86,7 @@ def darts() -> None:
     pairs = _rows_that_share()
     similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
     for bits, colour in ((1, RED), (2, ORANGE), (4, GREEN), (8, BLUE)):
-        left.plot(at, dart_variance(at, bits), color=colour, label=f"b = {bits}")
+        left.plot(at, fourier.gcws_variance(at, bits), color=colour, label=f"b = {bits}")
         left.plot(similarity, _code_errors(pairs, similarity, DartFeatures(64, bits=bits)), "o", color=colour)
     left.set(
         xlabel="GMM", ylabel="k × mean squared error", title="Lines: theory; dots: measured at k = 64", ylim=(0, None)

@@ -10,7 +10,7 @@ from dkfeat import DartFeatures, GCWSFeatures
 from dkfeat.blocks import PackedCodes
 from dkfeat.config import ExecutionConfig
 from dkfeat.kernels import gmm
-from dkfeat.theory import darts, fourier
+from dkfeat.theory import fourier
 from tests.maps.test_sampled import same, some_rows
 
 PATIENT = settings(max_examples=30)  # the first call compiles
@@ -93,19 +93,7 @@ def test_kernel_pairs__errors_are_those_of_theory_without_a_bias():
     levels_dropped = GCWSFeatures(4096, random_state=0).fit(X).kernel_pairs(X)
     assert levels_dropped.error > 4 * pairs.error
     at = np.array([0.1, 0.5, 0.9])
-    np.testing.assert_allclose(DartFeatures(8).expected_error_at(at) ** 2 * 8, darts.dart_variance(at, 8))
-
-
-def test_theory__is_that_of_bernoulli_trials():
-    g = np.array([0.0, 0.3, 1.0])
-    assert darts.collision_probability(g, 2).tolist() == [0.25, 0.475, 1.0]
-    np.testing.assert_allclose(darts.dart_variance(g, 2), [0.25 * 0.75 / 0.75**2, 0.475 * 0.525 / 0.75**2, 0])
-    np.testing.assert_allclose(darts.dart_variance(g, 50), fourier.gcws_variance(g), atol=1e-14)
-    for call in (darts.collision_probability, darts.dart_variance):
-        with pytest.raises(ValueError, match=r"similarity=1\.5"):
-            call(1.5, 8)
-        with pytest.raises(ValueError, match="bits=0"):
-            call(0.5, 0)
+    np.testing.assert_allclose(DartFeatures(8).expected_error_at(at) ** 2 * 8, fourier.gcws_variance(at, 8))
 
 
 def test_estimate_correlation__of_normal_rows():

@@ -142,16 +142,6 @@ def test_expected_error__of_maclaurin_features_is_the_papers():
     np.testing.assert_allclose(features.expected_error(X), np.sqrt(np.array(expected) / 5), rtol=1e-9)
 
 
-def test_gcws_variance__counts_collisions_by_chance():
-    # the rate of collisions is a coin toss, and the estimate a straight line of it
-    for bits in (1, 4):
-        chance = 2.0**-bits
-        rate = 0.3 + 0.7 * chance
-        assert np.isclose(fourier.gcws_variance(0.3, bits), rate * (1 - rate) / (1 - chance) ** 2)
-    with pytest.raises(ValueError, match="i_bits=0"):
-        fourier.gcws_variance(0.3, i_bits=0)
-
-
 def test_expected_error__is_none_where_theory_has_none():
     X = rows_alike()
     nystroem = NystroemFeatures(3, random_state=0)

@@ -12,7 +12,7 @@ from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
 from dkfeat.neighbors.deduplication import bands, work_files
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
-from dkfeat.theory.bands import Bands, sharing_probability
+from dkfeat.theory.gmm import Bands, sharing_probability
 
 N_ROWS, N_COLUMNS = 600, 60
 FEATURES = {

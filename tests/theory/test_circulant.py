@@ -52,8 +52,8 @@ def test_covariances__are_the_simulated_ones(name, m):
         assert abs(products.mean() - wanted) < 5 * products.std() / np.sqrt(len(products)), (i, j)
 
 
-@pytest.mark.parametrize("m", [2, 3])
-@pytest.mark.parametrize("shift", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("m", [1, 2, 3])
+@pytest.mark.parametrize("shift", range(7))
 def test_alternating_covariance__is_the_mean_over_all_choices(m, shift):
     log_factor, _ = FACTORS["reciprocal"]
     total = 0.0
@@ -68,27 +68,10 @@ def test_alternating_covariance__is_the_mean_over_all_choices(m, shift):
         total += product
     wanted = total / m**D - kernel(log_factor, Z) ** 2
     assert circulant.alternating_covariance(Z, log_factor, m, shift) == pytest.approx(wanted, rel=1e-12)
-
-
-def test_covariances__are_the_theorems():
-    log_factor, _ = FACTORS["exponential"]
-    assert circulant.laplace_variance(Z, log_factor) == pytest.approx(
-        kernel(log_factor, 2 * Z) - kernel(log_factor, Z) ** 2, rel=1e-12
-    )
-    assert circulant.circulant_covariance(Z, log_factor, 2) == pytest.approx(
-        kernel(log_factor, Z + np.roll(Z, 2)) - kernel(log_factor, Z) ** 2, rel=1e-12
-    )
-
-
-def test_covariances__order():
-    log_factor, _ = FACTORS["exponential"]
-    z = np.full(64, 0.05)
-    variance, circulant_one = circulant.laplace_variance(z, log_factor), circulant.circulant_covariance(z, log_factor)
-    mixed = [circulant.alternating_covariance(z, log_factor, m) for m in (2, 6, 1000)]
-    # equal values: the neighbours of a circulant matrix are one and the same estimate
-    assert circulant_one == pytest.approx(variance)
-    assert circulant_one / 2 > mixed[0] > mixed[1] > mixed[2] > 0
-    assert circulant.alternating_covariance(z, log_factor, 6, shift=64) == pytest.approx(variance)
+    if m == 1:
+        assert circulant.circulant_covariance(Z, log_factor, shift) == pytest.approx(wanted, rel=1e-12)
+    if shift == 0:
+        assert circulant.laplace_variance(Z, log_factor) == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize("z", [np.zeros(4), np.array([3.0]), np.full(3, 1e6), np.full(5000, 1e-12)])
@@ -101,32 +84,9 @@ def test_covariances__are_finite_at_the_ends(z, name):
         assert (value == 0) == (not z.any() or kernel(log_factor, z) == 0)
 
 
-@pytest.mark.parametrize("n_components", [4, 6, 9, 12])
-def test_estimator_variance__is_the_simulated_one(n_components):
-    log_factor, draw = FACTORS["reciprocal"]
-    blocks = [simulated_block(draw, 2, 60_000, seed=20 + i) for i in range(-(-n_components // D))]
-    means = np.concatenate(blocks, axis=1)[:, :n_components].mean(axis=1)
-    covariances = [circulant.alternating_covariance(Z, log_factor, 2, shift) for shift in range(D)]
-    squares = (means - means.mean()) ** 2
-    wanted = circulant.estimator_variance(covariances, n_components)
-    assert abs(squares.mean() - wanted) < 4.5 * squares.std() / np.sqrt(len(squares))  # 7e-6
-
-
 def test_estimator_variance__counts_every_pair():
     covariances = np.array([5.0, 2.0, 1.0, 2.0])
     matrix = np.zeros((10, 10))
     for i, j in itertools.product(range(10), repeat=2):
         matrix[i, j] = covariances[(i - j) % 4] if i // 4 == j // 4 else 0.0
     assert circulant.estimator_variance(covariances, 10) == pytest.approx(matrix.sum() / 100)
-
-
-def test_covariances__refuse_values_out_of_range():
-    log_factor, _ = FACTORS["reciprocal"]
-    with pytest.raises(ValueError, match=r"z=-1\.0, but it must be at least 0"):
-        circulant.laplace_variance([1.0, -1.0], log_factor)
-    with pytest.raises(ValueError, match="n_mixtures=0"):
-        circulant.alternating_covariance(Z, log_factor, 0)
-    with pytest.raises(ValueError, match="z has shape"):
-        circulant.laplace_variance(np.ones((2, 2)), log_factor)
-    with pytest.raises(ValueError, match=r"beta=0\.0"):
-        circulant.exponential_log_factor(1.0, beta=0.0)

@@ -66,6 +66,11 @@ def test_gcws_variances__are_the_simulated_ones(similarity, gamma):
     assert abs(squares.mean() - wanted) < 4.5 * squares.std() / np.sqrt(len(squares)) + 5 * wanted * gamma**2 / k
 
 
+def test_gcws_variance__of_codes_is_that_of_bernoulli_trials():
+    g = np.array([0.0, 0.3, 1.0])
+    np.testing.assert_allclose(fourier.gcws_variance(g, 2), [0.25 * 0.75 / 0.75**2, 0.475 * 0.525 / 0.75**2, 0])
+
+
 def test_relative_variances__are_over_the_squared_kernel():
     rho, gamma = np.array([0.1, 0.7]), np.array([[0.5], [4.0]])
     square = np.exp(-2 * gamma * (1 - rho))
@@ -82,19 +87,3 @@ def test_relative_variances__cross_at_five_sixths_for_a_small_gamma():
     for similarity, gcws_wins in ((0.82, True), (0.85, False)):
         gcws = fourier.exponentiated_gcws_relative_variance(similarity, gamma)
         assert (gcws < fourier.nrff_relative_variance(similarity, gamma)) == gcws_wins
-
-
-def test_nrff_variance__is_never_above_that_of_rff():
-    rho, gamma = np.linspace(-1, 1, 101), np.geomspace(1e-3, 1e3, 60)[:, None]
-    assert (fourier.nrff_variance(rho, gamma) <= fourier.rff_variance(rho, gamma)).all()
-    assert (fourier.nrff_variance(rho, gamma) >= 0).all()
-
-
-def test_variances__refuse_values_out_of_range():
-    with pytest.raises(ValueError, match=r"rho=1\.5, but it must be from -1 to 1"):
-        fourier.rff_variance([0.0, 1.5], 1.0)
-    for gamma in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"gamma=.*above 0"):
-            fourier.nrff_variance(0.5, gamma)
-    with pytest.raises(ValueError, match=r"similarity=-0\.1"):
-        fourier.gcws_variance(-0.1)

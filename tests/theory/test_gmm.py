@@ -62,29 +62,6 @@ def test_gmm_moments__are_the_simulated_moments(rho, sigma):
     assert abs(squares.mean() - v) < 4.5 * squares.std() / np.sqrt(len(theta))  # 7e-6
 
 
-@pytest.mark.parametrize(("rho", "sigma"), CASES)
-def test_f_infinity__is_the_paper_s_form_in_angles(rho, sigma):
-    alpha = np.arcsin(np.sqrt((1 - rho) / 2))
-    tau = np.arctan(sigma / np.sin(2 * alpha) - 1 / np.tan(2 * alpha))
-    assert np.cos(tau - 2 * alpha) == pytest.approx(sigma * np.cos(tau))
-    low = sigma * (1 - np.sin(tau)) + 1 - np.sin(2 * alpha - tau)
-    high = sigma * (1 + np.sin(tau)) + 1 + np.sin(2 * alpha - tau)
-    assert gmm.f_infinity(rho, sigma) == pytest.approx(low / high)
-    assert gmm.gmm_moments(rho, sigma).h == pytest.approx(high / np.pi)
-
-
-@pytest.mark.parametrize("rho", [-0.7, 0.0, 0.6])
-def test_gmm_moments__corollary_of_equal_scales(rho):
-    # b^2 A_2 + a^2 B_2 - 2 a b C with a, b = 2 (1 -+ sin alpha): 4 / pi^3 in front
-    alpha = np.arcsin(np.sqrt((1 - rho) / 2))
-    s = np.sin(alpha)
-    a_2 = np.pi / 2 - alpha - np.sin(2 * alpha) / 2
-    b_2 = np.pi + np.sin(2 * alpha) - 2 * alpha * np.cos(2 * alpha) - a_2
-    c = (np.sin(2 * alpha) + (np.pi - 2 * alpha) * np.cos(2 * alpha)) / 2
-    v = 4 / np.pi**3 * ((1 + s) ** 2 * a_2 + (1 - s) ** 2 * b_2 - 2 * (1 - s) * (1 + s) * c)
-    assert gmm.gmm_moments(rho).v == pytest.approx(v)
-
-
 @pytest.mark.parametrize("df", [2.5, 3, 5, 40])
 def test_radial_ratio__is_the_simulated_one(df):
     rng = np.random.default_rng(5)
@@ -135,16 +112,3 @@ def test_limits__at_the_ends_and_under_exchange():
     for function in (gmm.f_1, gmm.f_infinity):
         np.testing.assert_allclose(function(rho, sigma), function(rho, 1 / sigma), rtol=1e-9, atol=1e-15)
     np.testing.assert_allclose(gmm.gmm_variance(rho, 5, sigma), gmm.gmm_variance(rho, 5, 1 / sigma), rtol=1e-6)
-
-
-def test_functions__refuse_values_out_of_range():
-    with pytest.raises(ValueError, match=r"rho=-2\.0"):
-        gmm.f_1(-2.0)
-    with pytest.raises(ValueError, match=r"sigma=0\.0, but it must be above 0"):
-        gmm.f_infinity(0.5, 0.0)
-    with pytest.raises(ValueError, match=r"df=1\.0"):
-        gmm.gmm_variance(0.5, 1.0)
-    with pytest.raises(ValueError, match=r"sigma=inf, but it must be above 0 and finite"):
-        gmm.f_infinity(0.5, np.inf)
-    with pytest.raises(ValueError, match=r"df=nan, but it must be above 1;"):
-        gmm.gmm_variance(0.5, np.nan)

@@ -16,7 +16,7 @@ from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, i
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairTask, Part, WorkFolder, pair_keys
 from dkfeat.neighbors.scan import first_row, numbered_codes
-from dkfeat.theory.bands import Bands
+from dkfeat.theory.gmm import Bands
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

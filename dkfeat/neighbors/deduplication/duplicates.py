@@ -32,7 +32,7 @@ from dkfeat.neighbors.table import check_table_among
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.shards.columns import ARROW_TYPES
 from dkfeat.store.storage.local import LocalStorage, flush_folder
-from dkfeat.theory.bands import choose_bands
+from dkfeat.theory.gmm import choose_bands
 from dkfeat.validation import check_choice, check_real
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def duplicates(
 
     See Also
     --------
-    dkfeat.theory.bands : Choice of the bands, and the probability that a pair is found.
+    dkfeat.theory.gmm : Choice of the bands, and the probability that a pair is found.
 
     Notes
     -----
