@@ -26,7 +26,7 @@ from workloads import rcv1_like
 
 from dkfeat.compiled.products.hadamard import hadamard_rows
 from dkfeat.maps import FourierFeatures, LaplaceFeatures, NystroemFeatures
-from dkfeat.projections.dense import DenseProjection
+from dkfeat.projections import DenseProjection
 
 
 def transforms(quick: bool) -> Any:

@@ -7,13 +7,14 @@ from dkfeat.errors import InputError
 from dkfeat.maps import FourierFeatures
 from dkfeat.maps.fourier import _phases
 from tests.maps.test_projected import some_rows
+from tests.reference.projections import matrix as matrix_of
 
 PROJECTIONS = ["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"]
 
 
 def expected_features(features, X):
     """The formulas in float64, with W written out."""
-    matrix = features._settings.operator.matrix()
+    matrix = matrix_of(features._settings.operator)
     k = len(matrix)
     if features.kernel == "rbf_cosine":
         norms = np.linalg.norm(X, axis=1, keepdims=True)
@@ -48,7 +49,7 @@ def test_fourier__is_scikit_learns_sampler_with_the_same_draws():
     X = some_rows()
     features = FourierFeatures(64, gamma=0.3, kernel="rbf", normalize=False, random_state=4).fit(X)
     sampler = RBFSampler(gamma=0.3, n_components=64, random_state=0).fit(X)
-    sampler.random_weights_ = np.sqrt(2 * 0.3) * features._settings.operator.matrix().T
+    sampler.random_weights_ = np.sqrt(2 * 0.3) * matrix_of(features._settings.operator).T
     sampler.random_offset_ = 2 * np.pi * _phases(4, 64).astype(np.float64)
     assert np.allclose(features.transform(X), sampler.transform(X), atol=1e-5)
 

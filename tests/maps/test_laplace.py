@@ -12,6 +12,7 @@ from dkfeat.maps import LaplaceFeatures
 from dkfeat.projections import CirculantProjection
 from tests.maps.test_projected import non_negative_rows as some_rows
 from tests.reference import laplace as reference
+from tests.reference.projections import matrix as matrix_of
 
 KERNELS = ["exponential", "reciprocal"]
 PROJECTIONS = ["dense", "circulant", "alternating_circulant"]
@@ -50,7 +51,7 @@ def test_laplace__structured_features_are_those_of_the_matrix(kernel, projection
     fitted = LaplaceFeatures(
         n_features * 2 + 3, kernel=kernel, projection=projection, n_mixtures=n_mixtures, random_state=5
     ).fit(X)
-    expected = reference.features(X, fitted._settings.operator.matrix(), 1.0)
+    expected = reference.features(X, matrix_of(fitted._settings.operator), 1.0)
     assert np.allclose(fitted.transform(X), expected, atol=1e-6)
 
 
@@ -76,7 +77,7 @@ def test_laplace__large_weights_do_not_swamp_small_ones(kernel, projection, kind
     # among 1,024 x 3 Lévy weights, two to three decades lie between the largest and all but 1 % of them
     X = hard_rows(kind, 1024).astype(np.float32)
     fitted = LaplaceFeatures(1024, kernel=kernel, projection=projection, random_state=1).fit(X)
-    expected = reference.features(X, fitted._settings.operator.matrix(), 1.0)
+    expected = reference.features(X, matrix_of(fitted._settings.operator), 1.0)
     errors = np.abs(fitted.transform(X) - expected).max(axis=1) * np.sqrt(1024)
     if kernel == "exponential":
         assert errors.max() < 2e-7
@@ -105,9 +106,9 @@ def test_laplace__weights_beyond_any_transform_are_added_one_by_one(n_mixtures):
         double=True,
         heavy=2.0**30,
     )
-    assert (W.matrix() > 1e18).any()
+    assert (matrix_of(W) > 1e18).any()
     for rows in (X, sp.csr_matrix(X)):
-        assert np.allclose(W.project(rows), X.astype(np.float64) @ W.matrix().T, rtol=1e-6, atol=1e-9)
+        assert np.allclose(W.project(rows), X.astype(np.float64) @ matrix_of(W).T, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)

@@ -46,7 +46,7 @@ from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
-from dkfeat.projections.dense import columns_present
+from dkfeat.projections import columns_present
 
 _MOST_FACTORS = 2**31
 

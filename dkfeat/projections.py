@@ -1,4 +1,7 @@
-"""Structured projections by fast transforms: circulant ones by Fourier, Fastfood and SORF by Hadamard transforms.
+"""Projections: linear operators x -> W x determined by a seed, which feature maps combine with a nonlinearity.
+
+The weights of a dense projection are all independent. Structured projections use fast transforms: circulant ones by
+Fourier, Fastfood and SORF by Hadamard transforms.
 
 Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018, §3-4, eq. 3,
 6 and 7; Fastfood: Q. Le, T. Sarlos, A. Smola, "Fastfood", ICML 2013.
@@ -7,13 +10,14 @@ Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semi
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.fft
-import scipy.linalg
 import scipy.sparse as sp
 import scipy.special
 from numpy.typing import NDArray
@@ -21,27 +25,260 @@ from numpy.typing import NDArray
 from dkfeat.compiled.jit import aligned, owned
 from dkfeat.compiled.products.convolution import SMALLEST as SMALLEST_PERIOD
 from dkfeat.compiled.products.convolution import add_shifted, convolve_rows, spectra_of
-from dkfeat.compiled.products.hadamard import SMALLEST, FastfoodTables, project_fastfood, project_orthogonal
+from dkfeat.compiled.products.hadamard import (
+    SMALLEST,
+    FastfoodTables,
+    FlatRows,
+    project_fastfood,
+    project_orthogonal,
+)
+from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
 from dkfeat.compiled.random import (
     STREAM_CIRCULANT,
+    STREAM_DENSE,
     STREAM_FASTFOOD,
     STREAM_LENGTH,
     STREAM_MIXTURE,
     STREAM_PERMUTATION,
     STREAM_SIGN,
+    TILE,
     Law,
+    draw_words,
     normals,
 )
 from dkfeat.errors import ConfigError
-from dkfeat.projections.dense import Projection, draw_signs, flat_rows, random_words
 from dkfeat.validation import check_integer
+
+LARGEST_PADDED = 2**24
+"""Maximum number of columns of a projection that pads rows; a row then takes 64 MiB of float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection(ABC):
+    """Linear operator from n_features to n_components, defined by a few numbers.
+
+    Tables are computed from the seed where they are needed, and kept within a memory budget. A row's projection depends
+    on the row alone, and dense and sparse rows give equal values.
+    """
+
+    n_features: int
+    """Number of columns of the rows, at least 1."""
+    n_components: int
+    """Number of rows of W, at least 1."""
+    seed: int
+    """Root of all random numbers, in [0, 2^64)."""
+
+    @abstractmethod
+    def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
+        """Compute rows times W transposed.
+
+        Parameters
+        ----------
+        X : ndarray in C order or csr_matrix in canonical form, of shape (n_samples, n_features), float32
+            Rows with finite values; never changed.
+
+        Returns
+        -------
+        projected : ndarray of shape (n_samples, n_components), float32, C order
+        """
+
+    @property
+    def table_bytes(self) -> int:
+        """Maximum memory to draw the tables of `project`, in bytes; by default 110 for each row of a padded W."""
+        return 110 * (self.n_components + 2 * self.n_features)
+
+
+def random_words(coordinates: range, n: int, stream: int, seed: int) -> NDArray[np.uint32]:
+    """Philox words of components 0 to n - 1 for some coordinates, shape (len(coordinates), n, 4)."""
+    words = np.empty((len(coordinates), n, 4), np.uint32)
+    for row, coordinate in zip(words, coordinates, strict=True):
+        draw_words(np.uint64(coordinate), np.uint64(stream), np.uint64(seed), row)
+    return words
+
+
+def draw_signs(coordinates: range, n: int, stream: int, seed: int) -> NDArray[np.float32]:
+    """Draw independent values -1 or 1 with equal probability, shape (len(coordinates), n), float32."""
+    bits = random_words(coordinates, n, stream, seed)[:, :, 0] >> 31
+    return (1 - 2 * bits.astype(np.float32)).astype(np.float32)
+
+
+def flat_rows(X: Any) -> FlatRows:
+    """Convert rows to the form that compiled loops take."""
+    if sp.issparse(X):
+        return FlatRows(X.indptr.astype(np.int64), X.indices.astype(np.int64), owned(X.data), X.shape[1])
+    nothing = np.empty(0, np.int64)
+    return FlatRows(nothing, nothing, owned(X).reshape(-1), X.shape[1])
+
+
+_WHOLE_BYTES = 16 * 2**20
+"""Maximum size in bytes of a W that is kept as a whole; at most four are kept."""
+_GROUP_BYTES = 4 * 2**20
+"""Bytes of tiles drawn together if W is larger; at least one tile is drawn."""
+_MOST_COLUMNS = 2**18
+"""Maximum number of columns with weights drawn together, 64 MiB a tile; rows with more are processed in parts."""
+
+Tables: TypeAlias = Iterable[tuple[int, int, NDArray[Any]]]
+"""First component, number of components and their weights, of shape (n_tiles, n_columns, 64), flat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseProjection(Projection):
+    """Projection with a matrix W of independent entries.
+
+    The number of columns is unbounded: an entry is a function of (seed, column, component), computed when a column
+    occurs.
+
+    Parameters
+    ----------
+    n_features, n_components, seed : int
+        Number of columns of the rows, number of rows of W, and root of the random streams.
+    draw : Law, default=normals
+        Distribution of the entries; standard Gaussian by default.
+    stream : int
+        Random stream of the entries.
+
+    Examples
+    --------
+    >>> W = DenseProjection(n_features=2**40, n_components=2, seed=7)
+    >>> row = sp.csr_matrix((np.ones(1, np.float32), ([0], [2**39])), shape=(1, 2**40))
+    >>> W.project(row).shape
+    (1, 2)
+    """
+
+    draw: Law = normals
+    stream: int = STREAM_DENSE
+
+    def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
+        """Compute rows times W transposed; see `Projection.project`."""
+        out = np.zeros((X.shape[0], self._n_tiles * TILE), np.float32)
+        if sp.issparse(X):
+            self._add_sparse(X, out)
+        elif self._is_whole:
+            add_dense(X, self._whole(), out)
+        else:
+            for first in range(0, self.n_features, _MOST_COLUMNS):
+                part = X[:, first : first + _MOST_COLUMNS]
+                add_dense(part, self._groups(np.arange(first, first + part.shape[1])), out)
+        return np.ascontiguousarray(out[:, : self.n_components])
+
+    @property
+    def table_bytes(self) -> int:
+        """See `Projection.table_bytes`."""
+        if self._is_whole:
+            return 4 * self.n_features * self._n_tiles * TILE
+        return max(4 * min(self.n_features, _MOST_COLUMNS) * TILE, _GROUP_BYTES)
+
+    @property
+    def _n_tiles(self) -> int:
+        return -(-self.n_components // TILE)
+
+    @property
+    def _is_whole(self) -> bool:
+        """True if the table of all columns is kept."""
+        return 4 * self.n_features * self._n_tiles * TILE <= _WHOLE_BYTES
+
+    def _add_sparse(self, X: Any, out: NDArray[np.float32]) -> None:
+        """Add products with the weights of the columns that occur, a limited number of columns at a time."""
+        indptr, indices, values, _ = flat_rows(X)
+        if self._is_whole:
+            add_listed(indptr, indices, values, self.n_features, self._whole(), out)
+            return
+        columns, positions = columns_present(indices, self.n_features)
+        if len(columns) <= _MOST_COLUMNS:
+            add_listed(indptr, positions, values, len(columns), self._groups(columns), out)
+        elif X.shape[0] > 1:
+            half = X.shape[0] // 2
+            self._add_sparse(X[:half], out[:half])
+            self._add_sparse(X[half:], out[half:])
+        else:
+            for first in range(0, len(indices), _MOST_COLUMNS):
+                columns = indices[first : first + _MOST_COLUMNS]
+                bounds, part = np.array([0, len(columns)]), owned(values[first : first + _MOST_COLUMNS])
+                add_listed(bounds, np.arange(len(columns)), part, len(columns), self._groups(columns), out)
+
+    def _whole(self) -> Tables:
+        return [(0, self.n_components, _whole_table(self, self._n_tiles))]
+
+    def _groups(self, columns: NDArray[np.int64]) -> Tables:
+        """Yield tables of a few tiles at a time, all in one buffer."""
+        size = max(1, _GROUP_BYTES // (max(len(columns), 1) * TILE * 4))
+        tables = np.empty((min(size, self._n_tiles), len(columns), TILE), np.float32)
+        for first in range(0, self._n_tiles, size):
+            count = min(size, self._n_tiles - first)
+            for tile in range(count):
+                self.draw(columns, TILE, self.stream, self.seed, first=(first + tile) * TILE, out=tables[tile])
+            yield first * TILE, min(count * TILE, self.n_components - first * TILE), tables.reshape(-1)
+
+
+def add_dense(X: NDArray[Any], tables: Tables, out: NDArray[Any]) -> None:
+    """Add products of dense rows; `out` has the columns of all tiles."""
+    values, (n_samples, n_columns) = owned(X).reshape(-1), X.shape
+    for first, count, table in tables:
+        multiply_dense(values, n_samples, n_columns, table, count, out.reshape(-1), first, out.shape[1])
+
+
+def add_listed(indptr: Any, positions: Any, values: Any, n_columns: int, tables: Tables, out: Any) -> None:
+    """Add products of sparse rows with the columns of a table, given by their positions."""
+    padded = np.append(positions, np.zeros(AHEAD, np.int64))
+    for first, count, table in tables:
+        multiply_sparse(indptr, padded, values, n_columns, table, count, out.reshape(-1), first, out.shape[1])
+
+
+@lru_cache(maxsize=4)
+def _whole_table(projection: DenseProjection, n_tiles: int) -> NDArray[np.float32]:
+    columns = np.arange(projection.n_features)
+    table = np.empty((n_tiles, len(columns), TILE), np.float32)
+    for tile in range(n_tiles):
+        projection.draw(columns, TILE, projection.stream, projection.seed, first=tile * TILE, out=table[tile])
+    return table.reshape(-1)
+
+
+def columns_present(indices: NDArray[np.int64], n_features: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the columns that occur, frequent ones first, and the position of each index among them.
+
+    The weights of frequent columns are then adjacent in memory, which uses the caches better.
+    """
+    if n_features <= 4 * len(indices) + 2**16:  # counting is faster than sorting
+        counts = np.bincount(indices, minlength=n_features)
+        columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        ranks = np.empty(n_features, np.int64)
+        ranks[columns] = np.arange(len(columns))
+        return columns, ranks[indices]
+    columns, positions, counts = np.unique(indices, return_inverse=True, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    ranks = np.empty(len(columns), np.int64)
+    ranks[order] = np.arange(len(columns))
+    return columns[order], ranks[positions]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredProjection(Projection):
+    """Base of projections with independent square blocks; the last one is truncated."""
+
+    def __post_init__(self) -> None:
+        if self.n_features > LARGEST_PADDED:
+            raise ConfigError(
+                f"n_features={self.n_features:,}, but a structured projection makes rows dense and takes at most "
+                f"{LARGEST_PADDED:,} columns; choose projection='dense', which draws only the columns that occur"
+            )
+
+    @property
+    def length(self) -> int:
+        """Rows and columns of a block: the smallest power of two, at least 16, that is not below n_features."""
+        return max(SMALLEST, 1 << (self.n_features - 1).bit_length())
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of independent blocks, ceil(n_components / length)."""
+        return -(-self.n_components // self.length)
+
 
 _BLOCK_NUMBERS = 2**17
 """Numbers of a transform's input processed at a time; they fit the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CirculantProjection(Projection):
+class CirculantProjection(StructuredProjection):
     r"""Projection with a matrix W of independent blocks, each circulant or a mixture of circulant matrices.
 
     A block has n rows, where n is the number of columns padded to a length that is fast for the FFT, and :math:`W_{ij}
@@ -73,9 +310,9 @@ class CirculantProjection(Projection):
 
     Examples
     --------
-    >>> W = CirculantProjection(n_features=3, n_components=3, seed=0, flips=False)
-    >>> matrix = W.matrix()
-    >>> bool(matrix[0, 0] == matrix[1, 1] == matrix[2, 2])
+    >>> projection = CirculantProjection(n_features=3, n_components=3, seed=0, flips=False)
+    >>> W = projection.project(np.eye(3, dtype=np.float32)).T
+    >>> bool(np.allclose(W.diagonal(), W[0, 0], atol=1e-6))
     True
     """
 
@@ -87,24 +324,12 @@ class CirculantProjection(Projection):
     stream: int = STREAM_CIRCULANT
     choice_stream: int = STREAM_MIXTURE
 
-    def __post_init__(self) -> None:
-        self._check_padded()
-        if not 1 <= self.n_mixtures <= 2**16:
-            raise ConfigError(
-                f"n_mixtures={self.n_mixtures}, but it must be from 1 to 65,536; set n_mixtures in that range"
-            )
-
     @property
     def length(self) -> int:
         """Rows and columns of a block: n_features, padded; a power of two if `double` and n_features > 128."""
         if self.double and self.n_features > SMALLEST_PERIOD // 2:
             return 1 << (self.n_features - 1).bit_length()
         return int(scipy.fft.next_fast_len(self.n_features, real=True))
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of independent blocks, ceil(n_components / length)."""
-        return -(-self.n_components // self.length)
 
     @property
     def table_bytes(self) -> int:
@@ -138,12 +363,11 @@ class CirculantProjection(Projection):
                 convolve_rows(signed, tables.choice[block], spectra, out, to, min(n, self.n_components - to))
         else:
             self._transform(rows, tables, out)
-        for (block, _), (shifts, weights, factors) in tables.heavy.items():
-            to, sizes = block * n, (*rows.shape, n)
+        flat, sizes = rows.reshape(-1), (*rows.shape, n)
+        for block, shifts, weights, mask in tables.heavy:
+            to = block * n
             width = min(n, self.n_components - to)
-            add_shifted(
-                rows.reshape(-1), sizes, factors, shifts, weights, out.reshape(-1), to, width, self.n_components
-            )
+            add_shifted(flat, sizes, mask, shifts, weights, out.reshape(-1), to, width, self.n_components)
 
     @property
     def _uses_compiled_loops(self) -> bool:
@@ -182,15 +406,6 @@ class CirculantProjection(Projection):
         words = random_words(*shape, self.choice_stream, self.seed)[:, :, 0].astype(np.uint64)
         return signs, ((words * np.uint64(self.n_mixtures)) >> np.uint64(32)).astype(np.int64)
 
-    def _matrix(self) -> NDArray[np.float64]:
-        weights, (signs, choice) = self._weights(), self._signs_and_choice()
-        row, column = np.ogrid[: self.n_components, : self.n_features]
-        block = row // self.length
-        at = np.broadcast_to(column, (self.n_components, self.n_features))
-        mixture = np.broadcast_to(choice, (self.n_blocks, self.n_features))[block, at]
-        sign = np.broadcast_to(signs, (self.n_blocks, self.n_features))[block, at]
-        return weights[block, mixture, (row - column) % self.length].astype(np.float64) * sign
-
 
 def check_mixtures(n_mixtures: Any) -> int | Literal["log2"]:
     """Return an estimator's parameter if it is "log2" or an integer from 1 to 65,536, or raise ConfigError."""
@@ -214,16 +429,6 @@ def mixtures_of(n_mixtures: int | Literal["log2"], n_features: int) -> int:
     return max(2, (n_features - 1).bit_length()) if n_mixtures == "log2" else n_mixtures
 
 
-class _Heavy(NamedTuple):
-    """Weights of one circulant that are added one by one."""
-
-    shifts: NDArray[np.int64]
-    """Position of each weight in the first column of the circulant."""
-    weights: NDArray[np.float32]
-    factors: NDArray[np.float32]
-    """For each column: its sign if it takes its weights from this circulant, else 0."""
-
-
 class _CirculantTables(NamedTuple):
     """Tables of each block for `project_into`."""
 
@@ -233,9 +438,11 @@ class _CirculantTables(NamedTuple):
     choice: Any
     """Circulant of each column, padded to the length of a block, for compiled loops."""
     masks: Any
-    """`factors` of each circulant of each block, for scipy's transforms; None if all are 1."""
-    heavy: dict[tuple[int, int], _Heavy]
-    """Heavy weights by block and circulant; only circulants that have some."""
+    """Sign of each column that takes its weights from a circulant of a block, else 0, for scipy's transforms; None if
+    all are 1."""
+    heavy: list[tuple[int, NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]]
+    """Circulants with weights that are added one by one: number of the block, positions of these weights in the first
+    column, the weights, and the circulant's mask."""
 
 
 @lru_cache(maxsize=4)
@@ -244,14 +451,11 @@ def _circulant_tables(projection: CirculantProjection) -> _CirculantTables:
     shape = projection.n_blocks, projection.n_features
     signs, choice = np.broadcast_to(signs, shape), np.broadcast_to(choice, shape)
     is_heavy = weights > projection.heavy
-    heavy = {
-        (block, mixture): _Heavy(
-            np.flatnonzero(is_heavy[block, mixture]),
-            weights[block, mixture][is_heavy[block, mixture]],
-            np.where(choice[block] == mixture, signs[block], np.float32(0)),
-        )
-        for block, mixture in np.argwhere(is_heavy.any(axis=2)).tolist()
-    }
+    heavy = []
+    for block, mixture in np.argwhere(is_heavy.any(axis=2)).tolist():
+        shifts = np.flatnonzero(is_heavy[block, mixture])
+        mask = np.where(choice[block] == mixture, signs[block], np.float32(0))
+        heavy.append((block, shifts, weights[block, mixture][shifts], mask))
     light = np.where(is_heavy, np.float32(0), weights)
     if projection._uses_compiled_loops:
         padded = np.zeros((projection.n_blocks, projection.length), np.uint16)
@@ -267,25 +471,7 @@ def _circulant_tables(projection: CirculantProjection) -> _CirculantTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HadamardProjection(Projection):
-    """Base of projections with independent square blocks, whose size is a power of two; the last one is truncated."""
-
-    def __post_init__(self) -> None:
-        self._check_padded()
-
-    @property
-    def length(self) -> int:
-        """Rows and columns of a block: the smallest power of two, at least 16, that is not below n_features."""
-        return max(SMALLEST, 1 << (self.n_features - 1).bit_length())
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of independent blocks, ceil(n_components / length)."""
-        return -(-self.n_components // self.length)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FastfoodProjection(HadamardProjection):
+class FastfoodProjection(StructuredProjection):
     r"""Projection with a matrix W of independent blocks :math:`S H G \Pi H B` (Fastfood).
 
     n is the number of columns padded with zeros to a power of two, at least 16. H has order n and entries +-1, B has
@@ -303,8 +489,8 @@ class FastfoodProjection(HadamardProjection):
     Examples
     --------
     >>> W = FastfoodProjection(n_features=30, n_components=100, seed=0)
-    >>> W.length, W.n_blocks, W.matrix().shape
-    (32, 4, (100, 30))
+    >>> W.length, W.n_blocks
+    (32, 4)
     """
 
     def project(self, X: NDArray[np.float32] | sp.csr_matrix) -> NDArray[np.float32]:
@@ -313,14 +499,6 @@ class FastfoodProjection(HadamardProjection):
         out = aligned(X.shape[0] * self.n_components, np.float32).reshape(X.shape[0], self.n_components)
         project_fastfood(flat_rows(X), tables, self.length, self.n_components, out.reshape(-1))
         return out
-
-    def _matrix(self) -> NDArray[np.float64]:
-        hadamard = scipy.linalg.hadamard(self.length).astype(np.float64)
-        blocks = [
-            lengths[:, None] * (hadamard * gaussians) @ (hadamard * signs)[order]
-            for signs, order, gaussians, lengths in zip(*_fastfood_tables(self), strict=True)
-        ]
-        return np.concatenate(blocks)[: self.n_components, : self.n_features]
 
 
 @lru_cache(maxsize=4)
@@ -346,7 +524,7 @@ def _fastfood_tables(projection: FastfoodProjection) -> FastfoodTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrthogonalProjection(HadamardProjection):
+class OrthogonalProjection(StructuredProjection):
     r"""Projection with a matrix W of independent blocks :math:`\sqrt n\, H D_1 H D_2 H D_3` (SORF).
 
     n is the number of columns padded with zeros to a power of two, at least 16. H is orthonormal, with entries
@@ -362,8 +540,8 @@ class OrthogonalProjection(HadamardProjection):
 
     Examples
     --------
-    >>> W = OrthogonalProjection(n_features=16, n_components=16, seed=0).matrix()
-    >>> bool(np.allclose(W @ W.T, 16 * np.eye(16)))
+    >>> W = OrthogonalProjection(n_features=16, n_components=16, seed=0).project(np.eye(16, dtype=np.float32)).T
+    >>> bool(np.allclose(W @ W.T, 16 * np.eye(16), atol=1e-4))
     True
     """
 
@@ -375,15 +553,6 @@ class OrthogonalProjection(HadamardProjection):
         diagonals = first.reshape(-1), second.reshape(-1), third.reshape(-1) / np.float32(self.length)
         project_orthogonal(flat_rows(X), diagonals, self.length, self.n_components, out.reshape(-1))
         return out
-
-    def _matrix(self) -> NDArray[np.float64]:
-        n = self.length
-        hadamard = scipy.linalg.hadamard(n) / np.sqrt(n)
-        blocks = [
-            np.sqrt(n) * (hadamard * first) @ (hadamard * second) @ (hadamard * third)
-            for first, second, third in zip(*_orthogonal_signs(self), strict=True)
-        ]
-        return np.concatenate(blocks)[: self.n_components, : self.n_features]
 
 
 @lru_cache(maxsize=4)
