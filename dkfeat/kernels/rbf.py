@@ -6,6 +6,7 @@ T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,11 +27,6 @@ from dkfeat.validation import check_real
 
 _CANCELLED = 1e-3
 """Squared distances below this share of the squared lengths are recomputed from differences."""
-_SAFE_EXPONENT = 400
-"""Sums of squares of values up to 2^400 do not overflow; squares that underflow have no effect for any gamma."""
-_LARGE = 712
-"""Exponent of two by which rows with larger values are divided; the largest magnitude of such a row is then from 2^-312
-to 2^312."""
 _DIFFERENCES = 1 << 20
 """Maximum number of differences in memory at a time."""
 
@@ -76,24 +72,10 @@ def rbf(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
     """
     gamma = check_real(gamma, "gamma", above=0)
     x, y = paired_rows(X, Y)
-    x_exponents = _exponents(x)
-    y_exponents = x_exponents if y is x else _exponents(y)
-    if not (x_exponents.any() or y_exponents.any()):
-        return _of_distances(_squared_distances(x, y), gamma, 0)
-    similarities = np.empty((x.shape[0], y.shape[0]))
-    for a in np.unique(x_exponents):
-        for b in np.unique(y_exponents):
-            if y is x and b > a:
-                continue  # the transpose of a later block
-            # the smaller row of a pair becomes 0 if it is too small to have an effect
-            rows, others, exponent = x_exponents == a, y_exponents == b, int(max(a, b))
-            left = _scaled(x[rows], -exponent)
-            right = left if y is x and a == b else _scaled(y[others], -exponent)
-            part = _of_distances(_squared_distances(left, right), gamma, 2 * exponent)
-            similarities[np.ix_(rows, others)] = part
-            if y is x:
-                similarities[np.ix_(others, rows)] = part.T
-    return similarities
+    # by scaling rows with a power of two, which is exact, gamma comes close to 1: a square that overflows is then a
+    # similarity of 0, and one that underflows has no effect
+    exponent = math.frexp(gamma)[1] // 2
+    return _of_distances(_squared_distances(x, y, math.ldexp(1.0, exponent)), math.ldexp(gamma, -2 * exponent))
 
 
 def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
@@ -140,30 +122,12 @@ def rbf_cosine(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]
     x, y = paired_rows(X, Y)
     left = unit_rows(x)
     right = left if y is x else unit_rows(y)
-    distances = _squared_distances(left, right)
-    distances *= -gamma / 2
+    return _of_distances(_squared_distances(left, right), gamma / 2)
+
+
+def _of_distances(distances: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
+    distances *= -gamma
     return np.exp(distances, out=distances)
-
-
-def _of_distances(distances: NDArray[np.float64], gamma: float, exponent: int) -> NDArray[np.float64]:
-    """Compute similarities from squared distances times 2^exponent."""
-    mantissa, more = np.frexp(gamma)
-    distances *= -mantissa
-    with np.errstate(over="ignore"):  # an infinite distance is a similarity of 0
-        np.ldexp(distances, exponent + more, out=distances)
-    return np.exp(distances, out=distances)
-
-
-def _exponents(rows: Rows) -> NDArray[np.int64]:
-    """Return the exponent of two to divide each row by, so that squares do not overflow; usually 0."""
-    return np.where(np.frexp(largest_magnitudes(rows))[1] > _SAFE_EXPONENT, _LARGE, 0)
-
-
-def _scaled(rows: Rows, exponent: int) -> Rows:
-    """Multiply rows by 2^exponent, which is exact unless a value underflows."""
-    if not sp.issparse(rows):
-        return np.ldexp(rows, exponent)
-    return _with_data(rows, np.ldexp(rows.data, exponent))
 
 
 def _with_data(rows: sp.csr_matrix, data: NDArray[np.float64]) -> sp.csr_matrix:
@@ -191,32 +155,36 @@ def unit_rows(rows: Rows) -> Rows:
     return _with_data(scaled, scaled.data / lengths[row_of]) if sp.issparse(rows) else scaled / lengths[:, None]
 
 
-def _squared_distances(x: Rows, y: Rows) -> NDArray[np.float64]:
-    distances = inner_products(x, y)
-    distances *= -2
-    x_squares = _squared_lengths(x)
-    y_squares = x_squares if y is x else _squared_lengths(y)
-    for i, row in enumerate(distances):
-        total = x_squares[i] + y_squares
-        row += total
-        cancelled = row < _CANCELLED * total
-        if y is x:
-            cancelled[i] = False
-        close = np.flatnonzero(cancelled)
-        if len(close):
-            row[close] = _distances_of_close(x, i, y, close)
+def _squared_distances(x: Rows, y: Rows, scale: float = 1.0) -> NDArray[np.float64]:
+    """Compute squared distances of rows times a power of two; infinite if they overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = x if scale == 1 else x * scale
+        right = left if y is x else y if scale == 1 else y * scale
+        distances = inner_products(left, right)
+        distances *= -2
+        x_squares = _squared_lengths(left)
+        y_squares = x_squares if y is x else _squared_lengths(right)
+        for i, row in enumerate(distances):
+            total = x_squares[i] + y_squares
+            row += total
+            cancelled = ~(row >= _CANCELLED * total)  # also differences of infinities
+            if y is x:
+                cancelled[i] = False
+            close = np.flatnonzero(cancelled)
+            if len(close):
+                row[close] = _distances_of_close(x, i, y, close, scale)
     if y is x:
         np.fill_diagonal(distances, 0.0)
     return distances
 
 
-def _distances_of_close(x: Rows, i: int, y: Rows, close: NDArray[np.int64]) -> NDArray[np.float64]:
+def _distances_of_close(x: Rows, i: int, y: Rows, close: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
     """Compute squared distances of row i of x from some rows of y, without cancellation."""
-    if not sp.issparse(x):
-        step = max(1, _DIFFERENCES // max(1, x.shape[1]))
-        parts = [y[close[at : at + step]] - x[i] for at in range(0, len(close), step)]
-        return np.concatenate([_squared_lengths(part) for part in parts])
-    return _squared_lengths(sp.csr_matrix(y[close] - repeated_row(x, i, len(close))))
+    if sp.issparse(x):
+        return _squared_lengths(sp.csr_matrix(y[close] - repeated_row(x, i, len(close))) * scale)
+    step = max(1, _DIFFERENCES // max(1, x.shape[1]))
+    parts = [y[close[at : at + step]] - x[i] for at in range(0, len(close), step)]
+    return np.concatenate([_squared_lengths(part * scale) for part in parts])
 
 
 _SUMS = 1 << 18
