@@ -172,16 +172,16 @@ def check_range(
     >>> check_range([0.5, 2], "gamma", 0, math.inf, open_low=True).tolist()
     [0.5, 2.0]
     """
-    numbers = np.asarray(value, dtype=np.float64)
-    good = (numbers > low if open_low else numbers >= low) & (numbers <= high) & (np.isfinite(numbers) | infinite)
+    array = np.asarray(value, dtype=np.float64)
+    good = (array > low if open_low else array >= low) & (array <= high) & (np.isfinite(array) | infinite)
     if not good.all():
-        worst = float(np.extract(~good, numbers)[0])
+        worst = float(np.extract(~good, array)[0])
         if high == math.inf:
             wanted = (f"above {low:g}" if open_low else f"at least {low:g}") + ("" if infinite else " and finite")
         else:
             wanted = f"above {low:g} and at most {high:g}" if open_low else f"from {low:g} to {high:g}"
         raise ConfigError(f"{name}={worst!r}, but it must be {wanted}; give {name} in that range")
-    return numbers
+    return array
 
 
 def check_choice(value: object, name: str, choices: Sequence[str | None]) -> Any:
