@@ -176,7 +176,7 @@ class BadRowLimit:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.most: float = source.max_bad_rows
+        self.most: float = source.max_bad_rows  # type: ignore[assignment]  # stored as a number
         """An int is a number of rows, a float a share of all rows."""
 
     def check(self, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:

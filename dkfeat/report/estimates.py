@@ -14,8 +14,7 @@ from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.verify_inputs import resolved_source
 from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.sources.bad_rows import REFUSED
-from dkfeat.sources.base import join_blocks
+from dkfeat.sources.base import REFUSED, join_blocks
 from dkfeat.store.manifest.record_table import planned_splits
 
 if TYPE_CHECKING:

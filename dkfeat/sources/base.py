@@ -1,11 +1,11 @@
-"""Base class of sources of rows, and its values: scans, pieces, rejected rows, origins."""
+"""Base class of sources of rows with their options, and its values: scans, pieces, rejected rows, origins."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,18 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, InputError
+from dkfeat.filesystems.urls import printable
+from dkfeat.sources.files.find import find_files
+from dkfeat.sources.options import (
+    are_integers,
+    as_paths,
+    choices_of,
+    declared_labels,
+    is_int64,
+    limit_of_bad_rows,
+    parse_size,
+    plain_value,
+)
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -23,6 +35,48 @@ MOST_LABELS = 10_000
 """Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
 _MOST_EXACT = 2**53
+_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes"}
+
+MOST_BAD_ROWS = 4096
+"""Maximum number of bad rows in a piece, to bound a shard's footer and a task's memory."""
+
+LABEL_NOT_ALLOWED, REFUSED = "label not allowed", "refused by the map"
+REASONS = (
+    "bad label",
+    LABEL_NOT_ALLOWED,
+    "bad query id",
+    "bad feature",
+    "index out of range",
+    "indices not ascending",
+    "bad value",
+    "bad weight",
+    "bad kept value",
+    "not text",
+    REFUSED,
+)
+"""Reasons for setting a row aside, as in the counts of the manifest."""
+
+_SHOWN_CHARACTERS = 160
+_MESSAGE_CHARACTERS = (
+    240  # both lengths are of escaped ASCII text, so that a shard's footer stays within its readers' limit
+)
+
+
+def shown_text(text: bytes) -> str:
+    """Escape a line so that it is safe to print, and truncate it to 160 characters."""
+    return _truncate(
+        text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace"), _SHOWN_CHARACTERS
+    )
+
+
+def cut_message(text: str) -> str:
+    """Truncate a message to the maximum length in a record."""
+    return _truncate(text, _MESSAGE_CHARACTERS)
+
+
+def _truncate(text: str, max_length: int) -> str:
+    shown = printable(text).encode("ascii", "backslashreplace").decode()
+    return shown if len(shown) <= max_length else shown[: max_length - 3] + "..."
 
 
 @dataclass(slots=True)
@@ -168,22 +222,6 @@ class Scan:
         )
 
 
-def is_int64(label: float) -> bool:
-    """Return True if a label is an integer of int64."""
-    return int(label) == label and -(2**63) <= label < 2**63
-
-
-def are_integers(labels: np.ndarray) -> bool:
-    """Return True if float64 labels are exact as int64."""
-    return bool(np.all(exact_integers(labels)))
-
-
-def exact_integers(labels: np.ndarray) -> np.ndarray:
-    """Return the mask of the float64 labels that are exact as int64."""
-    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _MOST_EXACT)
-    return exact
-
-
 def _sum(counts: Iterable[int | None]) -> int | None:
     found = list(counts)
     return None if None in found else sum(filter(None, found))
@@ -276,65 +314,105 @@ class Origin(NamedTuple):
     """Number of rows."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Source(ABC):
-    """Files of rows, with the options for reading them.
+    """Files of rows, with the options for reading them; immutable, and checked when it is created.
 
-    Concrete sources are frozen dataclasses whose fields are the options. Options that depend on the whole source are
+    The fields of a concrete source, a frozen dataclass, are its options. Options that depend on the whole source are
     resolved before rows are read, in this order: from the spec of a data set, from the files' metadata, by a scan.
-    """
 
-    __slots__ = ()
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If a setting is out of range.
+    """
 
     kind: ClassVar[str]
     """Name of the format: ``to_mapping()["kind"]``."""
-    can_quarantine: ClassVar[bool] = False
+    can_quarantine: ClassVar[bool] = True
     """True if bad rows can be set aside: `on_bad_row` is an option."""
     row_options: ClassVar[frozenset[str]] = frozenset()
     """Options that select rows and kept columns; `like` does not inherit them."""
+    _to_resolve: ClassVar[tuple[str, ...]] = ("n_features", "zero_based", "label_dtype")
 
     urlpath: str | Sequence[str]
-    """Path, glob or fsspec URL, or several."""
-    n_features: int | None
-    """Number of columns; None until resolved."""
-    blocksize: int | str
-    """Target size of the rows of a split and of a piece, in bytes."""
-    zero_based: Any = True
-    """True if the first column is 0, not 1; "auto" until resolved."""
-    dtype: Any
-    """Type of the values, "float32" or "float64"."""
-    multilabel: Any = False
-    """True if rows have lists of labels."""
-    query_id: Any = False
-    """True if rows have query ids; in some sources the name of their column."""
-    labels: tuple[float, ...] | None
-    """Allowed labels; None: all."""
-    label_dtype: Any
-    """Type of the labels, "int64" or "float64"; "auto" until resolved."""
-    storage_options: Mapping[str, Any] | None
+    """Path, glob or fsspec URL, or several; stored as a tuple."""
+    n_features: int | None = field(default=None, kw_only=True)
+    """Number of columns, from 1 to 2**63 - 1; None: found in the files' metadata, or by a scan."""
+    blocksize: int | str = field(default="64MiB", kw_only=True)
+    """Bytes of text, or of Parquet rows in memory, that a task reads at a time, at most 2 GiB. It is the target size of
+    the rows of a split and of a piece. Stored as a number of bytes."""
+    dtype: Literal["float32", "float64"] = field(default="float32", kw_only=True)
+    """Type of the values; a value that overflows it is an error."""
+    labels: tuple[float, ...] | None = field(default=None, kw_only=True)
+    """Allowed labels, such as -1 and 1; any other is an error. None: all."""
+    label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
+    """Type of the labels; "auto": int64 if all labels are integers of int64, else float64. This is decided by `labels`
+    if given, else by the labels of the whole source. Integers are never rounded: one that is not exact in the type is
+    an error. A label with a point or an exponent is a float64 number, and an integer only below 2**53 in magnitude."""
+    on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
+    """Treatment of bad rows: an error, or set aside with their locations. It is not stored in the spec."""
+    max_bad_rows: float | str = field(default=0.01, kw_only=True)
+    """Maximum number of bad rows of a batch with quarantine: an int is a number of rows, a float a share of all rows,
+    such as 0.01; 1.0 sets no limit. Text is one of these, or a percentage such as "1%"; it is stored as a number. With
+    more bad rows a run ends and commits nothing. It is not stored in the spec."""
+    storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
     """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
-    on_bad_row: Any = "raise"
-    """Treatment of bad rows: "raise", an error; "quarantine", set aside."""
-    max_bad_rows: Any = 0.01
-    """Maximum number of bad rows of a batch, an int, or their share, a float."""
+
+    # declared with their texts by the formats that have them
+    zero_based: Any = field(default=True, kw_only=True)
+    multilabel: Any = field(default=False, kw_only=True)
+    query_id: Any = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._set("urlpath", as_paths(self.urlpath))
+        if self.n_features is not None:
+            self._set("n_features", check_integer(self.n_features, "n_features", low=1, high=2**63 - 1))
+        self._set("blocksize", parse_size("blocksize", self.blocksize))
+        for name, accepted in choices_of(type(self)).items():
+            value = getattr(self, name)
+            if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in accepted):
+                raise ConfigError(f"{name}={value!r}, but it must be one of {', '.join(map(repr, accepted))}")
+        self._set("max_bad_rows", limit_of_bad_rows(self.max_bad_rows))
+        if self.labels is not None:
+            self._set("labels", declared_labels(self.labels, self.label_dtype))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        shown = {item.name: getattr(self, item.name) for item in fields(self) if item.repr}
+        shown["urlpath"] = tuple(printable(path) for path in self.urlpath)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
-    @abstractmethod
+    def patterns(self) -> tuple[str, ...]:
+        """Paths, globs and URLs in which `files` looks for files."""
+        return tuple(self.urlpath)
+
+    @property
     def unresolved(self) -> tuple[str, ...]:
-        """Names of the options that must be resolved before `read`."""
+        """Names of the options that must be resolved before rows can be read."""
+        return tuple(name for name in self._to_resolve if getattr(self, name) in (None, "auto"))
+
+    @property
+    def is_quarantined(self) -> bool:
+        """True if bad rows are set aside."""
+        return self.on_bad_row == "quarantine"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values of all options that affect rows or pieces, and `kind`."""
+        names = [item.name for item in fields(self) if item.name not in _NOT_OF_ROWS]
+        return {"kind": self.kind, **{name: plain_value(getattr(self, name)) for name in names}}
 
     @property
     def is_resolved(self) -> bool:
         """True if all options are resolved, so that `read` can be called."""
         return not self.unresolved
 
-    @property
-    @abstractmethod
-    def patterns(self) -> tuple[str, ...]:
-        """Paths, globs and URLs in which `files` looks for files."""
-
-    @abstractmethod
     def files(self) -> tuple[SourceFile, ...]:
-        """List the files of the source, in byte-wise order of their names."""
+        """List the files in byte-wise order of their names; errors are those of `find_files`."""
+        return find_files(self.patterns, self.storage_options)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:  # noqa: ARG002  # text has no metadata
         """Return the source with the options that the files' metadata determine; others need a scan."""
@@ -372,13 +450,14 @@ class Source(ABC):
         """Return the number of rows of a split; None if the rows must be read to count them."""
         return None
 
-    @abstractmethod
     def split_bytes(self, split: Split) -> int:
         """Return the number of stored bytes that a task reads for this split."""
+        return split.stop - split.start
 
-    @abstractmethod
     def piece_bytes(self, split: Split) -> int:
         """Return the maximum size of a piece of this split, in the unit of `blocksize`."""
+        most = int(self.blocksize)
+        return most if split.is_compressed else min(most, split.stop - split.start)
 
     @abstractmethod
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
@@ -440,14 +519,12 @@ class Source(ABC):
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
         """Locate rows that a map rejects, in ascending order, by reading the split again."""
-        raise InputError(
-            f"{split.title}: {len(rejected):,} rows of piece {piece.number} are refused by the map, but a source of "
-            f"kind {self.kind!r} sets no rows aside; reason of the first: {rejected[0].reason}"
-        )
+        raise InputError(f"{split.title}: split {split.number}, piece {piece.number}: {rejected[0].reason}")
 
     def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> DkfeatError:
         """Make the error for a row that a map rejects, with its location."""
-        return InputError(f"{split.title}: split {split.number}, piece {piece.number}: {rejected.reason}")
+        (row,) = self.rejected_rows(split, piece, [rejected])
+        return self.bad_row_error(split.files[row.file], row, row.message)
 
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> DkfeatError:  # noqa: ARG002  # subclasses use it
         """Make the error for a row that was set aside, with its location; `reason` is the message."""
@@ -455,13 +532,14 @@ class Source(ABC):
 
     def replaced(self, **options: Any) -> Self:
         """Return a copy with other options."""
-        return replace(self, **options)  # type: ignore[type-var]  # every source is a dataclass, but this class is not
-
-    @abstractmethod
-    def to_mapping(self) -> dict[str, Any]:
-        """Return plain values of all options that affect rows or pieces, and `kind`."""
+        return replace(self, **options)
 
     @classmethod
-    @abstractmethod
+    def recognises(cls, paths: Sequence[str]) -> bool:  # noqa: ARG003  # subclasses use it
+        """Return True if all paths are those of files of this format, by their names."""
+        return False
+
+    @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Return `to_mapping` of a source with default options."""
+        return cls("-").to_mapping()

@@ -1,121 +1,29 @@
-"""Options that sources of files share, and their checks."""
+"""Checks of the options of sources, and types of labels."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import chain
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import printable
-from dkfeat.sources.base import is_int64
 from dkfeat.validation import as_label, check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes"}
 _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
-
-
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """Options that all sources of files share; immutable, and checked when they are created.
-
-    Raises
-    ------
-    dkfeat.errors.ConfigError
-        If a setting is out of range.
-    """
-
-    kind: ClassVar[str]
-    can_quarantine: ClassVar[bool] = True
-    _to_resolve: ClassVar[tuple[str, ...]] = ("n_features", "zero_based", "label_dtype")
-
-    urlpath: str | Sequence[str]
-    """Path, glob or fsspec URL, or several; stored as a tuple."""
-    n_features: int | None = field(default=None, kw_only=True)
-    """Number of columns, from 1 to 2**63 - 1; None: found in the files' metadata, or by a scan."""
-    blocksize: int | str = field(default="64MiB", kw_only=True)
-    """Bytes of text, or of Parquet rows in memory, that a task reads at a time, at most 2 GiB. It is the target size of
-    the rows of a split and of a piece. Stored as a number of bytes."""
-    dtype: Literal["float32", "float64"] = field(default="float32", kw_only=True)
-    """Type of the values; a value that overflows it is an error."""
-    labels: tuple[float, ...] | None = field(default=None, kw_only=True)
-    """Allowed labels, such as -1 and 1; any other is an error. None: all."""
-    label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
-    """Type of the labels; "auto": int64 if all labels are integers of int64, else float64. This is decided by `labels`
-    if given, else by the labels of the whole source. Integers are never rounded: one that is not exact in the type is
-    an error. A label with a point or an exponent is a float64 number, and an integer only below 2**53 in magnitude."""
-    on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
-    """Treatment of bad rows: an error, or set aside with their locations. It is not stored in the spec."""
-    max_bad_rows: float | str = field(default=0.01, kw_only=True)
-    """Maximum number of bad rows of a batch with quarantine: an int is a number of rows, a float a share of all rows,
-    such as 0.01; 1.0 sets no limit. Text is one of these, or a percentage such as "1%"; it is stored as a number. With
-    more bad rows a run ends and commits nothing. It is not stored in the spec."""
-    storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
-    """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
-
-    def __post_init__(self) -> None:
-        self._set("urlpath", _paths(self.urlpath))
-        if self.n_features is not None:
-            self._set("n_features", check_integer(self.n_features, "n_features", low=1, high=2**63 - 1))
-        self._set("blocksize", parse_size("blocksize", self.blocksize))
-        for name, accepted in _choices(type(self)).items():  # type: ignore[arg-type]  # classes can be hashed
-            value = getattr(self, name)
-            if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in accepted):
-                raise ConfigError(f"{name}={value!r}, but it must be one of {', '.join(map(repr, accepted))}")
-        self._set("max_bad_rows", _limit_of_bad_rows(self.max_bad_rows))
-        if self.labels is not None:
-            self._set("labels", _declared_labels(self.labels, self.label_dtype))
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def __repr__(self) -> str:
-        shown = {item.name: getattr(self, item.name) for item in fields(self) if item.repr}
-        shown["urlpath"] = tuple(printable(path) for path in self.urlpath)
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """Paths, globs and URLs in which `files` looks for files."""
-        return tuple(self.urlpath)
-
-    @property
-    def unresolved(self) -> tuple[str, ...]:
-        """Names of the options that must be resolved before rows can be read."""
-        return tuple(name for name in self._to_resolve if getattr(self, name) in (None, "auto"))
-
-    @property
-    def is_quarantined(self) -> bool:
-        """True if bad rows are set aside."""
-        return self.on_bad_row == "quarantine"
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return plain values of all options that affect rows or pieces, and `kind`."""
-        names = [item.name for item in fields(self) if item.name not in _NOT_OF_ROWS]
-        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in names}}
-
-    @classmethod
-    def recognises(cls, paths: Sequence[str]) -> bool:  # noqa: ARG003  # subclasses use it
-        """Return True if all paths are those of files of this format, by their names."""
-        return False
-
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Return `to_mapping` of a source with default options."""
-        return cls("-").to_mapping()
+_MOST_EXACT = 2**53
 
 
 @cache
-def _choices(cls: Any) -> dict[str, tuple[object, ...]]:
+def choices_of(cls: Any) -> dict[str, tuple[object, ...]]:
     """Return the accepted values of the options whose type is ``bool``, ``Literal`` or both, by name."""
     choices = {}
     for name, hint in get_type_hints(cls).items():
@@ -145,7 +53,8 @@ def parse_size(name: str, size: int | str) -> int:
     return check_integer(size, name, low=1, high=_MOST_BYTES)
 
 
-def _paths(urlpath: object) -> tuple[str, ...]:
+def as_paths(urlpath: object) -> tuple[str, ...]:
+    """Convert a path, pattern or URL, or several of them, to a tuple."""
     given = (urlpath,) if isinstance(urlpath, str | os.PathLike) else urlpath
     found = tuple(os.fspath(path) for path in given) if isinstance(given, Sequence) else ()
     if not found or not all(found):
@@ -156,7 +65,7 @@ def _paths(urlpath: object) -> tuple[str, ...]:
     return found
 
 
-def _limit_of_bad_rows(most: object) -> float:
+def limit_of_bad_rows(most: object) -> float:
     """Convert ``max_bad_rows`` to a number of rows, an int, or a share of them, a float."""
     found = most
     if isinstance(most, str):
@@ -172,7 +81,7 @@ def _limit_of_bad_rows(most: object) -> float:
     )
 
 
-def _declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, ...]:
+def declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, ...]:
     """Return the sorted distinct labels that a source allows, integers as int."""
     if not isinstance(labels, Iterable):
         raise ConfigError(f"labels={labels!r:.100}, but it must be a list of numbers such as [-1, 1]")
@@ -217,5 +126,22 @@ def _plain_label(label: object) -> float:
     return found
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+def plain_value(value: Any) -> Any:
+    """Convert tuples to lists, at any depth."""
+    return [plain_value(item) for item in value] if isinstance(value, tuple) else value
+
+
+def is_int64(label: float) -> bool:
+    """Return True if a label is an integer of int64."""
+    return int(label) == label and -(2**63) <= label < 2**63
+
+
+def are_integers(labels: np.ndarray) -> bool:
+    """Return True if float64 labels are exact as int64."""
+    return bool(np.all(exact_integers(labels)))
+
+
+def exact_integers(labels: np.ndarray) -> np.ndarray:
+    """Return the mask of the float64 labels that are exact as int64."""
+    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _MOST_EXACT)
+    return exact

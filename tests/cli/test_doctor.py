@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
-from dkfeat.doctor import machine
+from dkfeat.doctor import checks
 from tests.doctor.lines import ALWAYS
 
 
@@ -19,7 +19,7 @@ def run(*arguments, status=0):
 
 @pytest.fixture(autouse=True)
 def _with_jit():
-    if machine.config.DISABLE_JIT:
+    if checks.config.DISABLE_JIT:
         pytest.skip("without the JIT there are other lines")
 
 
@@ -57,7 +57,7 @@ def test_doctor__a_credential_on_the_command_line_is_refused():
 
 
 def test_doctor__what_cannot_be_imported_is_a_finding(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dkfeat.doctor.machine", None)
+    monkeypatch.setitem(sys.modules, "dkfeat.doctor.checks", None)
     lines = run("--quiet", status=2).stdout.splitlines()
-    assert lines[-2].startswith("fail  import           import of dkfeat.doctor.machine halted")
+    assert lines[-2].startswith("fail  import           import of dkfeat.doctor.checks halted")
     assert "-m pip install --force-reinstall" in lines[-1]

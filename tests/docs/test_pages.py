@@ -14,7 +14,7 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.datasets import DATASETS
-from dkfeat.doctor import machine
+from dkfeat.doctor import checks
 from tests.docs.pages import DOCS, blocks, run_page, texts
 from tests.doctor.lines import ALWAYS
 
@@ -135,7 +135,7 @@ def test_datasets_page__runs_where_files_were_put_by_hand(tmp_path, monkeypatch,
 def test_doctor_page__runs_and_shows_the_lines_that_there_are(monkeypatch, tmp_path):
     text = (DOCS / "how-to" / "doctor.md").read_text(encoding="utf-8")
     assert [name.strip() for name in re.findall(r"^(?:ok|warn|fail) {2,4}(.{15})", text, re.MULTILINE)] == ALWAYS
-    if machine.config.DISABLE_JIT:
+    if checks.config.DISABLE_JIT:
         pytest.skip("without the JIT there are other lines")
     monkeypatch.chdir(tmp_path)
     run_page("how-to/doctor.md")

@@ -6,8 +6,8 @@ import dask
 import pytest
 from distributed import versions
 
-from dkfeat.doctor import cluster
-from dkfeat.doctor.cluster import check_cluster
+from dkfeat.doctor import checks
+from dkfeat.doctor.checks import check_cluster
 
 
 @pytest.mark.cluster
@@ -37,7 +37,7 @@ def test_workers__of_other_versions_are_a_warning(cluster_client, monkeypatch):
 
 @pytest.mark.cluster
 def test_workers__whose_samples_differ_fail(cluster_client, monkeypatch):
-    monkeypatch.setattr(cluster, "EXPECTED", "")
+    monkeypatch.setattr(checks, "EXPECTED", "")
     *_, workers = check_cluster(cluster_client.scheduler.address)
     assert (workers.state, workers.exit_code) == ("fail", 5)
     assert workers.found.count("gives other samples than other machines do") == 2
@@ -48,7 +48,7 @@ def test_workers__without_dkfeat_fail(cluster_client, monkeypatch):
     def digest():
         raise ModuleNotFoundError("No module named 'dkfeat'")
 
-    monkeypatch.setattr(cluster, "digest_of_samples", digest)
+    monkeypatch.setattr(checks, "digest_of_samples", digest)
     scheduler, workers = check_cluster(cluster_client.scheduler.address)
     assert (scheduler.state, workers.state) == ("ok", "fail")
     assert "ModuleNotFoundError: No module named 'dkfeat'" in workers.found
@@ -68,7 +68,7 @@ def test_scheduler__without_workers_is_a_warning():
 
 
 def test_scheduler__that_is_not_there_fails(monkeypatch):
-    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.5)
     (check,) = check_cluster("tcp://127.0.0.1:9")
     assert (check.state, check.exit_code) == ("fail", 5)
     assert check.found.startswith("no Dask scheduler answers at tcp://127.0.0.1:9")
@@ -90,13 +90,13 @@ def test_scheduler__of_no_address_fails(address, reason):
 
 
 def test_scheduler_file__that_is_not_there_fails(monkeypatch, tmp_path):
-    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.2)
     (check,) = check_cluster(None, str(tmp_path / "scheduler.json"))
     assert (check.state, check.exit_code) == ("fail", 5)
 
 
 def test_cluster__of_the_defaults(monkeypatch):
-    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.2)
     with dask.config.set({"dkfeat": None}):
         assert list(check_cluster()) == []
     with dask.config.set({"dkfeat.scheduler": "tcp://127.0.0.1:9"}):

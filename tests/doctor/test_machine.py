@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from dkfeat.doctor import machine
+from dkfeat.doctor import checks
 from tests.doctor.lines import ALWAYS
 
 
@@ -16,26 +16,26 @@ def check_of(found, name):
 
 
 def test_machine__is_well_here():
-    if machine.config.DISABLE_JIT:
+    if checks.config.DISABLE_JIT:
         pytest.skip("without the JIT there are no compiled loops")
-    found = list(machine.check_machine())
+    found = list(checks.check_machine())
     assert [check.name for check in found] == ALWAYS
     assert [check.state for check in found[-2:]] == ["ok", "ok"]
     assert version("numpy") in found[0].found
 
 
 def test_threads__of_libraries_that_crowd_the_cores_are_a_warning(monkeypatch):
-    monkeypatch.setattr(machine, "threadpool_info", lambda: [{"internal_api": "openblas", "num_threads": 64}])
-    monkeypatch.setattr(machine, "CPU_COUNT", 4)
-    check = check_of(machine.check_machine(), "threads")
+    monkeypatch.setattr(checks, "threadpool_info", lambda: [{"internal_api": "openblas", "num_threads": 64}])
+    monkeypatch.setattr(checks, "CPU_COUNT", 4)
+    check = check_of(checks.check_machine(), "threads")
     assert check.state == "warn"
     assert check.to_do.startswith("set OMP_NUM_THREADS=4")
 
 
 def test_memory__that_is_short_is_a_warning_with_a_number_of_workers(monkeypatch):
-    monkeypatch.setattr(machine, "CPU_COUNT", 8)
-    monkeypatch.setattr(machine, "MEMORY_LIMIT", 2 << 30)
-    check = check_of(machine.check_machine(), "memory")
+    monkeypatch.setattr(checks, "CPU_COUNT", 8)
+    monkeypatch.setattr(checks, "MEMORY_LIMIT", 2 << 30)
+    check = check_of(checks.check_machine(), "memory")
     assert check.state == "warn"
     assert check.found.endswith("free of 2.0 GiB, for 8 cores")
     assert check.to_do.startswith("give --n-workers ")
@@ -43,39 +43,37 @@ def test_memory__that_is_short_is_a_warning_with_a_number_of_workers(monkeypatch
 
 def test_temporary_folder__that_is_missing_fails(monkeypatch, tmp_path):
     missing = str(tmp_path / "missing")
-    monkeypatch.setattr(machine.dask.config, "get", lambda name, _: missing if name == "temporary-directory" else None)
-    check = check_of(machine.check_machine(), "temporary files")
+    monkeypatch.setattr(checks.dask.config, "get", lambda name, _: missing if name == "temporary-directory" else None)
+    check = check_of(checks.check_machine(), "temporary files")
     assert (check.state, check.exit_code) == ("fail", 3)
     assert check.found == f"{missing} cannot be written: No such file or directory"
 
 
 def test_bits__that_differ_fail(monkeypatch):
-    monkeypatch.setattr(machine, "EXPECTED", "0" * 64)
-    check = check_of(machine.check_machine(), "same bits")
+    monkeypatch.setattr(checks, "EXPECTED", "0" * 64)
+    check = check_of(checks.check_machine(), "same bits")
     assert (check.state, check.exit_code) == ("fail", 1)
 
 
 def test_jit__that_is_off_is_a_warning(monkeypatch):
-    monkeypatch.setattr(machine.config, "DISABLE_JIT", 1)
-    check = check_of(machine.check_machine(), "compiled loops")
+    monkeypatch.setattr(checks.config, "DISABLE_JIT", 1)
+    check = check_of(checks.check_machine(), "compiled loops")
     assert (check.state, check.to_do) == ("warn", "unset NUMBA_DISABLE_JIT")
 
 
 def test_cache__that_is_off_or_has_no_folder_is_a_warning(monkeypatch):
-    monkeypatch.setattr(machine, "Dispatcher", type(None))
-    check = check_of(machine.check_machine(), "compiled loops")
+    monkeypatch.setattr(checks, "Dispatcher", type(None))
+    check = check_of(checks.check_machine(), "compiled loops")
     assert (check.state, check.found[:27]) == ("warn", "no folder can be written: e")
     monkeypatch.setenv("DKFEAT_JIT_CACHE", "0")
-    check = check_of(machine.check_machine(), "compiled loops")
+    check = check_of(checks.check_machine(), "compiled loops")
     assert (check.state, check.to_do) == ("warn", "unset DKFEAT_JIT_CACHE")
 
 
 @pytest.mark.slow
 def test_cold_cache__is_warmed_and_a_generic_cpu_gives_the_same_bits(tmp_path):
     """It compiles the loops of sampling, for a quarter of a minute."""
-    words = (
-        "from dkfeat.doctor.machine import check_machine\nfor each in check_machine(): print(each.state, each.found)"
-    )
+    words = "from dkfeat.doctor.checks import check_machine\nfor each in check_machine(): print(each.state, each.found)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "generic"}
     done = subprocess.run([sys.executable, "-c", words], env=environment, capture_output=True, text=True, check=True)
     *_, cache, bits = done.stdout.splitlines()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dkfeat.doctor.store import check_store
+from dkfeat.doctor.checks import check_store
 from dkfeat.store.storage.local import LocalStorage
 
 

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,20 +77,19 @@ def doctor(
 def _checks(
     scheduler: str | None, scheduler_file: str | None, stores: tuple[str, ...], options: dict[str, Any] | None
 ) -> Iterator[Check]:
-    """Run the checks in order; a failed import gives a check that fails."""
+    """Run the checks in order; a failed import gives a check that fails, the last one."""
     from dkfeat.doctor import Check
 
-    checks: tuple[tuple[Any, ...], ...] = (
-        ("machine", "check_machine"),
-        *(("store", "check_store", url, options) for url in stores),
-        ("cluster", "check_cluster", scheduler, scheduler_file),
-    )
-    for module, check, *arguments in checks:
-        try:
-            yield from getattr(import_module(f"dkfeat.doctor.{module}"), check)(*arguments)
-        except ImportError as error:
-            to_do = f"in a clone of dkfeat's repository: {sys.executable} -m pip install --force-reinstall ."
-            yield Check("import", "fail", str(error), to_do, exit_code=2)
+    try:
+        from dkfeat.doctor.checks import check_cluster, check_machine, check_store
+
+        yield from check_machine()
+        for url in stores:
+            yield from check_store(url, options)
+        yield from check_cluster(scheduler, scheduler_file)
+    except ImportError as error:
+        to_do = f"in a clone of dkfeat's repository: {sys.executable} -m pip install --force-reinstall ."
+        yield Check("import", "fail", str(error), to_do, exit_code=2)
 
 
 def _show(check: Check) -> None:

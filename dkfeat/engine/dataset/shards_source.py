@@ -39,29 +39,18 @@ class ShardSource(Source):
     """
 
     kind: ClassVar[str] = "shards"
+    can_quarantine: ClassVar[bool] = False
+    _to_resolve: ClassVar[tuple[str, ...]] = ()
 
     reader: ShardReader
     """Reader of the shards of its manifest; later commits do not change it."""
     stored: Mapping[str, StoredShard]
     """Shards by their names."""
-    urlpath: str
-    """Path or URL of the data set."""
-    n_features: int | None
-    """Number of columns of the rows from which the shards were made."""
-    multilabel: bool
-    """True if rows have lists of labels."""
-    query_id: bool
-    """True if rows have query ids."""
-    label_dtype: str
-    """Type of the labels."""
     only: tuple[str, ...] | None = None
     """Columns that are read, as for `ShardReader.read`; None: all."""
-    zero_based: Any = True
-    """Not used, like `dtype`, `blocksize`, `labels` and `storage_options`."""
-    dtype: Any = "float32"
-    blocksize: int | str = 1
-    labels: tuple[float, ...] | None = None
-    storage_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Leave the options as they are: a manifest holds checked ones."""
 
     @classmethod
     def of(
@@ -82,17 +71,13 @@ class ShardSource(Source):
             reader=reader,
             stored=_stored(reader),
             urlpath=url,
+            blocksize=1,
             n_features=reader.manifest.n_features,
             multilabel=bool(options.get("multilabel")),
             query_id="qid" in reader.manifest.schema,
-            label_dtype=str(options["label_dtype"]),
+            label_dtype=options["label_dtype"],
             only=only,
         )
-
-    @property
-    def unresolved(self) -> tuple[str, ...]:
-        """Empty: no option is unresolved."""
-        return ()
 
     @property
     def patterns(self) -> tuple[str, ...]:

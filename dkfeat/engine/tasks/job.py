@@ -20,8 +20,7 @@ from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
 from dkfeat.messages import counted
-from dkfeat.sources.bad_rows import REFUSED
-from dkfeat.sources.base import MOST_LABELS, RejectedRow
+from dkfeat.sources.base import MOST_LABELS, REFUSED, RejectedRow
 from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.shards import codec as shards
 

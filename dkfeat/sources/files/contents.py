@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dkfeat.blocks import SourceFile, differences
 from dkfeat.errors import DkfeatError, ParseError, SourceError, SpecConflictError, cause_of
 from dkfeat.filesystems.urls import WEB_PROTOCOLS, is_url, open_filesystem, open_retries, printable, protocol_of
-from dkfeat.sources.files.lines import ByteStream
+
+if TYPE_CHECKING:
+    from dkfeat.sources.files.lines import ByteStream
+
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 """Compression by suffix of the file name."""

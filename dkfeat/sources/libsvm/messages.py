@@ -10,7 +10,7 @@ from dkfeat.blocks import SourceFile
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.filesystems.urls import printable
-from dkfeat.sources.bad_rows import LABEL_NOT_ALLOWED
+from dkfeat.sources.base import LABEL_NOT_ALLOWED
 from dkfeat.sources.files.contents import open_content
 
 _SHOWN_CHARACTERS = 60
@@ -53,7 +53,7 @@ REASONS = {
     **dict.fromkeys((loop.BAD_VALUE, loop.INFINITE_VALUE), "bad value"),
     **dict.fromkeys((loop.LONE_CR, loop.NUL_BYTE), "not text"),
 }
-"""Reason of a bad row, as in ``dkfeat.sources.bad_rows.REASONS``, by error status of the parser."""
+"""Reason of a bad row, as in ``dkfeat.sources.base.REASONS``, by error status of the parser."""
 
 
 def parse_error(

@@ -17,11 +17,11 @@ from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.messages import show_label
-from dkfeat.sources.bad_rows import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, cut_message, shown_text
+from dkfeat.sources.base import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, Source, cut_message, shown_text
 from dkfeat.sources.files.contents import check_unchanged, open_content
 from dkfeat.sources.files.lines import LineTooLongError, LineWindow
 from dkfeat.sources.libsvm.messages import REASONS, message_of, parse_error, quoted, token_at
-from dkfeat.sources.options import FileOptions, parse_size
+from dkfeat.sources.options import parse_size
 
 NO_LIMIT = 1 << 62
 """Larger than every offset, row count and index."""
@@ -37,13 +37,14 @@ _LABELS = re.compile(rb"^[^ \t\r\n#]+", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LibsvmOptions(FileOptions):
+class LibsvmOptions(Source):
     """Options of a `LibsvmSource`, without the methods that read files."""
 
     kind: ClassVar[str] = "libsvm"
 
     zero_based: bool | Literal["auto"] = field(default="auto", kw_only=True)
-    """True if index 0 is the first column, False if index 1 is; "auto": True if any index in the whole source is 0."""
+    """True if index 0 is the first column or "auto" to find it by a scan: True if any index in the whole source is 0.
+    False: index 1 is the first column."""
     multilabel: bool = field(default=False, kw_only=True)
     """Labels are comma-separated lists; a line that begins with a blank is a row without labels."""
     query_id: bool = field(default=False, kw_only=True)
@@ -53,7 +54,7 @@ class LibsvmOptions(FileOptions):
     number of bytes."""
 
     def __post_init__(self) -> None:
-        FileOptions.__post_init__(self)  # classes with slots have no super()
+        Source.__post_init__(self)  # classes with slots have no super()
         self._set("max_line_bytes", parse_size("max_line_bytes", self.max_line_bytes))
 
 
@@ -65,7 +66,7 @@ class Fault(NamedTuple):
     at: int
     """Byte of the window at which the invalid token begins."""
     reason: str
-    """One of ``dkfeat.sources.bad_rows.REASONS``."""
+    """One of ``dkfeat.sources.base.REASONS``."""
     message: str
     """Message with the expected and the actual text, which depends only on the line."""
     hint: str = ""

@@ -13,12 +13,10 @@ import numpy as np
 from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
-from dkfeat.sources.bad_rows import REFUSED, cut_message, shown_text
-from dkfeat.sources.base import Piece, RejectedRow, Source, SplitScan, are_integers
-from dkfeat.sources.files.find import find_files
+from dkfeat.sources.base import REFUSED, Piece, RejectedRow, SplitScan, cut_message, shown_text
 from dkfeat.sources.libsvm.messages import parse_error, token_at
 from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split
-from dkfeat.sources.options import dtype_of_labels
+from dkfeat.sources.options import are_integers, dtype_of_labels
 
 MOST_FILES = 1_000
 """Maximum number of files in a group, to limit task arguments and the records of shards, which name each file."""
@@ -80,7 +78,7 @@ def _joined(group: Sequence[Split], number: int) -> Split:
     return Split(number=number, file=first, start=0, stop=sum(split.stop for split in group), others=tuple(others))
 
 
-class LibsvmSource(LibsvmOptions, Source):
+class LibsvmSource(LibsvmOptions):
     """Files of LIBSVM text as a source of rows.
 
     A line is a row: a label, then ``index:value`` with ascending indices, and optionally a comment after ``#``. Blank
@@ -110,10 +108,6 @@ class LibsvmSource(LibsvmOptions, Source):
             return self
         return replace(self, label_dtype=dtype_of_labels(self.labels))
 
-    def files(self) -> tuple[SourceFile, ...]:
-        """List the files in byte-wise order of their names; errors are those of `find_files`."""
-        return find_files(self.urlpath, self.storage_options)
-
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
         """Cut files into splits: ranges of uncompressed files, whole compressed files, groups of tiny files.
 
@@ -140,14 +134,6 @@ class LibsvmSource(LibsvmOptions, Source):
                 yield Split(number=next(numbers), file=file, start=start, stop=min(start + step, file.size))
 
         return grouped(chain.from_iterable(map(cut, files)), blocksize)
-
-    def split_bytes(self, split: Split) -> int:
-        """Return the number of stored bytes that a task reads for this split."""
-        return split.stop - split.start
-
-    def piece_bytes(self, split: Split) -> int:
-        """Return the maximum number of bytes of text in a piece of this split."""
-        return int(self.blocksize) if split.is_compressed else min(int(self.blocksize), split.stop - split.start)
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
         """Check a split's text and count rows, values and labels, in memory of about `WINDOW_BYTES`.
@@ -258,11 +244,6 @@ class LibsvmSource(LibsvmOptions, Source):
             if colon and index.isdigit() and int(index) == wanted:
                 return token.start()
         return 0
-
-    def rejected_row_error(self, split: Split, piece: Piece, rejected: RejectedRow) -> ParseError:
-        """Make the error for a row that a map rejects, with the location of the invalid value."""
-        (row,) = self.rejected_rows(split, piece, [rejected])
-        return self.bad_row_error(split.files[row.file], row, row.message)
 
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParseError:
         """Make the error for a row that was set aside, with the location of the invalid token."""

@@ -31,7 +31,7 @@ _ROW_BYTES = 16
 
 
 class RowError(ParquetError):
-    """Error in one row, independent of other rows; `category` is one of ``dkfeat.sources.bad_rows.REASONS``."""
+    """Error in one row, independent of other rows; `category` is one of ``dkfeat.sources.base.REASONS``."""
 
     category = "bad value"
 

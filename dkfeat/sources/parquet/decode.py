@@ -13,8 +13,8 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import BadRow, RowBlock
 from dkfeat.errors import ParquetError
-from dkfeat.sources.bad_rows import LABEL_NOT_ALLOWED, cut_message, shown_text
-from dkfeat.sources.base import exact_integers
+from dkfeat.sources.base import LABEL_NOT_ALLOWED, cut_message, shown_text
+from dkfeat.sources.options import exact_integers
 from dkfeat.sources.parquet.batches import Column, ColumnBatch, RowError, plain
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
 from dkfeat.sources.parquet.schema import is_integers

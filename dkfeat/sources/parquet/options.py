@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from dkfeat.blocks import KEPT_TYPES, RESERVED, SourceFile
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import printable
-from dkfeat.sources.options import FileOptions
+from dkfeat.sources.base import Source
 
 Filters = tuple[tuple[tuple[str, str, Any], ...], ...]
 """Alternatives, of which one must be true; each is a list of comparisons (column, operator, value), all to be true."""
@@ -31,7 +31,7 @@ ARROW_TYPES = dict(zip(KEPT_TYPES, _KEPT, strict=True))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ParquetOptions(FileOptions):
+class ParquetOptions(Source):
     """Options of a `ParquetSource`, without the methods that read files."""
 
     kind: ClassVar[str] = "parquet"
@@ -71,7 +71,7 @@ class ParquetOptions(FileOptions):
     """Types of `id` and `keep` in shards, in order; None: by the types of the first file."""
 
     def __post_init__(self) -> None:
-        FileOptions.__post_init__(self)  # classes with slots have no super()
+        Source.__post_init__(self)  # classes with slots have no super()
         if self.features is not None:
             self._set("features", _names("features", self.features))
             if not self.features:

@@ -16,10 +16,9 @@ from scipy.sparse import csr_matrix
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
 from dkfeat.filesystems.urls import is_url, printable
-from dkfeat.sources.bad_rows import MOST_BAD_ROWS, REFUSED
-from dkfeat.sources.base import Piece, RejectedRow, Source, SplitScan, join_blocks
+from dkfeat.sources.base import MOST_BAD_ROWS, REFUSED, Piece, RejectedRow, SplitScan, join_blocks
 from dkfeat.sources.files.contents import check_unchanged
-from dkfeat.sources.files.find import find_files, warn_of_left_out
+from dkfeat.sources.files.find import warn_of_left_out
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError, footer_of, open_split
 from dkfeat.sources.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
 from dkfeat.sources.parquet.files import (
@@ -43,7 +42,7 @@ _MOST_FOOTERS = 20_000
 _FOOTER_THREADS = 16
 
 
-class ParquetSource(ParquetOptions, Source):
+class ParquetSource(ParquetOptions):
     """Parquet files as a source of rows, with the roles of their columns.
 
     Features have one of four layouts, found by the columns' types: numbers in many columns; one column of vectors
@@ -77,7 +76,7 @@ class ParquetSource(ParquetOptions, Source):
         for path, pattern in zip(self.urlpath, patterns, strict=True):
             if path != pattern and not is_url(path):
                 warn_of_other_endings(path)
-        found = find_files(patterns, self.storage_options)
+        found = super().files()
         if patterns == self.urlpath:
             return found
         visible = tuple(file for file in found if not is_hidden(file.name))

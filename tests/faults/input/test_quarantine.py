@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import dkfeat
 from dkfeat.engine.tasks import job
 from dkfeat.errors import ConfigError, InputError, ParquetError, ParseError, ShardError
-from dkfeat.sources import bad_rows as quarantine
+from dkfeat.sources import base as quarantine
 from dkfeat.sources.files import lines
 from dkfeat.sources.libsvm import parser as libsvm_parser
 from tests.engine.helpers import featurized

@@ -1,6 +1,6 @@
 """Results of the doctor for object stores that work, that forbid requests, and that ignore exclusive creation."""
 
-from dkfeat.doctor.store import check_store
+from dkfeat.doctor.checks import check_store
 from tests.faults.stores.bucket import SECRET
 
 

@@ -1,0 +1,328 @@
+"""Checks of this machine and its compiled loops, of the operations of a run in a store, and of a running cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dask
+import numpy as np
+import psutil
+from dask.system import CPU_COUNT
+from distributed import Client, wait
+from distributed.system import MEMORY_LIMIT
+from distributed.versions import VersionMismatchWarning
+from numba.core import config
+from numba.core.dispatcher import Dispatcher
+from threadpoolctl import threadpool_info
+
+import dkfeat
+from dkfeat.doctor import Check
+from dkfeat.engine.runners.connect import connect
+from dkfeat.engine.runners.defaults import read_defaults
+from dkfeat.engine.runners.open import read_address
+from dkfeat.errors import ClusterError, CommitConflictError, CommitError, DkfeatError, cause_of
+from dkfeat.filesystems.urls import hider, shown_url
+from dkfeat.maps.darts import DartFeatures
+from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.messages import counted, show_bytes
+from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import DATA, META, Storage
+from dkfeat.store.storage.local import LocalStorage
+
+EXPECTED = "4b40e6e3c6675fc0a4a1c6e98ee49a0bf6f7925a5929f5f071e697323802a6dd"
+"""Result of `digest_of_samples` on every machine."""
+LEAST_BYTES_A_CORE = 512 << 20
+"""Memory that a task of the default block size and its process need, with a margin."""
+LEAST_DISK_BYTES = 1 << 30
+
+NAME = "store"
+RETRY_SECONDS = 5.0
+"""Default time in seconds for which requests are retried."""
+PROBE = "dkfeat-doctor-"
+"""Prefix of the name of the temporary folder."""
+
+ANSWER_SECONDS = 10.0
+"""Time that a scheduler may take to answer."""
+TASK_SECONDS = 120.0
+"""Time that a worker may take for a small task; it may have to compile."""
+SHOWN = 3
+
+
+def check_machine() -> Iterator[Check]:
+    """Check cores, memory and disk, compile the loops of GCWS and darts, and compare their results."""
+    system = f"{platform.system()} {platform.machine()}"
+    yield Check(
+        "dkfeat", "ok", f"{dkfeat.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, {system}"
+    )
+    yield _threads()
+    yield _memory()
+    yield _disk()
+    yield from _loops()
+
+
+def _threads() -> Check:
+    in_all = os.cpu_count() or CPU_COUNT
+    limited = f" of {in_all}" if in_all > CPU_COUNT else ""
+    pools = sorted({f"{pool['internal_api']} {pool['num_threads']} threads" for pool in threadpool_info()})
+    found = f"{CPU_COUNT} cores{limited}; " + (", ".join(pools) or "no threads of libraries")
+    if any(pool["num_threads"] > CPU_COUNT for pool in threadpool_info()):
+        to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: libraries start more threads than this process has cores"
+        return Check("threads", "warn", found, to_do)
+    return Check("threads", "ok", found)
+
+
+def _memory() -> Check:
+    free = min(psutil.virtual_memory().available, MEMORY_LIMIT)
+    found = f"{show_bytes(free)} free of {show_bytes(MEMORY_LIMIT)}"
+    if free < LEAST_BYTES_A_CORE * CPU_COUNT:
+        workers = max(1, free // LEAST_BYTES_A_CORE)
+        to_do = f"give --n-workers {workers}, or a smaller --blocksize"
+        return Check("memory", "warn", f"{found}, for {CPU_COUNT} cores", to_do)
+    return Check("memory", "ok", found)
+
+
+def _disk() -> Check:
+    """Check the folder for temporary files of workers."""
+    folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    to_do = "name a folder on a local disk with free space: DASK_TEMPORARY_DIRECTORY=/scratch"
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as fault:
+        found = f"{folder} cannot be written: {cause_of(fault)}"
+        return Check("temporary files", "fail", found, to_do, exit_code=3)
+    found = f"{show_bytes(free)} free in {folder}"
+    if free < LEAST_DISK_BYTES:
+        return Check("temporary files", "warn", found, to_do)
+    return Check("temporary files", "ok", found)
+
+
+def _loops() -> Iterator[Check]:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba sets it from the environment
+        found = "loops run as plain Python, hundreds of times slower, since NUMBA_DISABLE_JIT is set"
+        yield Check("compiled loops", "warn", found, "unset NUMBA_DISABLE_JIT")
+        return
+    began = time.perf_counter()
+    digest = digest_of_samples()
+    yield _cache(time.perf_counter() - began)
+    if digest == EXPECTED:
+        yield Check("same bits", "ok", "this CPU gives the samples that all machines give")
+        return
+    found = "this CPU gives other samples than other machines do"
+    to_do = "do not combine its shards with those of other machines; report this, with the name of the CPU"
+    yield Check("same bits", "fail", found, to_do, exit_code=1)
+
+
+def digest_of_samples() -> str:
+    """Digest of the samples of a few rows, whose bits are the same on every machine.
+
+    Returns
+    -------
+    digest : str
+        SHA-256, in hexadecimal, of 64 samples of GCWS and of darts of 4 rows.
+    """
+    rows = np.array([[0, 1.5, -2, 0, 3e-3], [1, 0, 0, 0, 0], [-1, 2**-20, 5, 7, 1e6], [0, 0, 0, 0, 0]], np.float32)
+    maps = GCWSFeatures(64, random_state=7), DartFeatures(64, random_state=7)
+    samples = [array for features in maps for array in features.fit(rows).sample(rows)]
+    return hashlib.sha256(b"".join(array.astype("<i8").tobytes() for array in samples)).hexdigest()
+
+
+def _cache(seconds: float) -> Check:
+    """Check the cache of compiled loops, after `seconds` in which those of sampling were loaded or compiled."""
+    name = "compiled loops"
+    if os.environ.get("DKFEAT_JIT_CACHE") == "0":
+        found = f"off, since DKFEAT_JIT_CACHE=0: every process compiles its loops, those of sampling in {seconds:.1f} s"
+        return Check(name, "warn", found, "unset DKFEAT_JIT_CACHE")
+    modules = [module for key, module in sys.modules.items() if key.startswith("dkfeat.compiled.")]
+    loops = [loop for module in modules for loop in vars(module).values() if isinstance(loop, Dispatcher)]
+    folders = {Path(path) for loop in loops if (path := loop.stats.cache_path)}
+    if not folders:
+        to_do = "set NUMBA_CACHE_DIR to a folder that can be written, on a disk that all workers of a machine share"
+        return Check(name, "warn", "no folder can be written: every process compiles its loops", to_do)
+    paths = ", ".join(sorted(map(str, folders)))
+    return Check(name, "ok", f"those of sampling were ready in {seconds:.1f} s, cached in {paths}")
+
+
+def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[Check]:
+    """Test the operations of a run in a storage, on temporary files.
+
+    Parameters
+    ----------
+    url : str
+        Folder or URL for shards; it need not exist.
+    options : mapping, optional
+        Storage options of a URL.
+    """
+    subfolder = f"{PROBE}{uuid4().hex}"
+    hide_secrets = hider(options or {})
+
+    def hide(text: str) -> str:
+        return hide_secrets(text.replace(f"/{subfolder}", ""))  # messages name the user's folder, not the temporary one
+
+    try:
+        with _scratch(url, subfolder, options) as scratch:
+            yield _operations(scratch, where=shown_url(url), is_exclusive=(options or {}).get("exclusive_create", True))
+    except DkfeatError as error:
+        yield _failed(hide(str(error)), error.exit_code)
+    except OSError as fault:
+        yield _failed(f"{hide(url)}: {hide(cause_of(fault))}")
+
+
+@contextmanager
+def _scratch(url: str, subfolder: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
+    """Make a temporary folder in the storage to check, and delete it with its content."""
+    target = open_storage(url, options)
+    target.check_writable()
+    folder = Path(target.url)
+    if isinstance(target, LocalStorage):
+        while not folder.exists():
+            folder = folder.parent
+        scratch: Storage = open_storage(folder / subfolder)
+    else:
+        scratch = open_storage(f"{target.url}/{subfolder}", {"retry_seconds": RETRY_SECONDS, **(options or {})})
+    try:
+        scratch.prepare()
+        yield scratch
+    finally:
+        if isinstance(target, LocalStorage):
+            shutil.rmtree(scratch.url, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                for part in (META, DATA):
+                    for name in scratch.list(part):
+                        scratch.remove(f"{part}/{name}")
+
+
+def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
+    began = time.perf_counter()
+    scratch.probe()  # creates a file twice; the second call must fail
+    name, data = f"{META}/{PROBE}{uuid4().hex}", uuid4().bytes
+    scratch.create(name, data)
+    is_kept = scratch.read(name) == data and name.rpartition("/")[2] in scratch.list(META)
+    lock = scratch.acquire(_holder())
+    try:
+        scratch.acquire(_holder()).release()
+        is_locked = False
+    except CommitConflictError:
+        is_locked = True
+    finally:
+        lock.release()
+    scratch.remove(name)
+    if not is_kept or scratch.size(name) is not None:
+        return _failed(f"{where}: a file that was created, read, listed and deleted was not as it should be")
+    if not is_locked:
+        return _failed(f"{where}: two runs can hold the lock at a time")
+    seconds = time.perf_counter() - began
+    if not is_exclusive:
+        found = f"{where}: create, read, list and delete work; exclusive create was not tried"
+        to_do = "make sure that only one run at a time writes there, or remove exclusive_create=false"
+        return Check(NAME, "warn", found, to_do)
+    free = scratch.free_bytes()
+    room = "" if free is None else f"; {show_bytes(free)} free"
+    found = f"{where}: exclusive create, lock, read, list and delete work, in {seconds:.2f} s{room}"
+    return Check(NAME, "ok", found)
+
+
+def _holder() -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"run_id": uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "since": now}
+
+
+def _failed(found: str, exit_code: int = CommitError.exit_code) -> Check:
+    to_do = (
+        "a run must be able to create, read, list and delete files there; choose another folder or URL, or correct the "
+        "permissions"
+    )
+    return Check(NAME, "fail", found, to_do, exit_code=exit_code)
+
+
+def check_cluster(address: str | None = None, scheduler_file: str | None = None) -> Iterator[Check]:
+    """Connect to a scheduler, and run a task on each of its workers.
+
+    Parameters
+    ----------
+    address : str, optional
+        Address of the scheduler, such as "tcp://10.0.0.1:8786".
+    scheduler_file : str, optional
+        File with the address; used if `address` is None. Without both, the defaults of Dask's configuration; no check
+        if there are none.
+    """
+    try:
+        if address is None and scheduler_file is None:
+            defaults = read_defaults()
+            scheduler_file = defaults.scheduler_file
+            address = defaults.scheduler if "://" in (defaults.scheduler or "") else None
+            if address is None and scheduler_file is None:
+                return
+        with dask.config.set({"distributed.comm.timeouts.connect": f"{ANSWER_SECONDS:g}s"}):
+            address = address or read_address(str(scheduler_file))
+            unwarned = warnings.catch_warnings(action="ignore", category=VersionMismatchWarning)  # see `_workers`
+            with unwarned, connect(address) as client:
+                yield _scheduler(client, address)
+                yield from _workers(client)
+    except DkfeatError as error:
+        lost = "check that it runs at that address, which `dask scheduler` prints, and that this machine can reach it"
+        yield Check(
+            "scheduler", "fail", str(error), lost if isinstance(error, ClusterError) else "", exit_code=error.exit_code
+        )
+
+
+def _scheduler(client: Client, address: str) -> Check:
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if not workers:
+        to_do = f"start some: dask worker {address}"
+        return Check("scheduler", "warn", f"{address} answers, but has no workers yet", to_do)
+    threads = sum(worker["nthreads"] for worker in workers)
+    memory = sum(worker["memory_limit"] or 0 for worker in workers)
+    hosts = len({worker["host"] for worker in workers})
+    limits = f", {show_bytes(memory)}" if memory else ", no memory limit"
+    counts = f"{counted(len(workers), 'worker')} on {counted(hosts, 'host')}, {counted(threads, 'thread')}"
+    return Check("scheduler", "ok", f"{address} answers: {counts}{limits}")
+
+
+def _workers(client: Client) -> Iterator[Check]:
+    addresses = list(client.nthreads())
+    if not addresses:
+        return
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        client.get_versions(check=True, packages=["dkfeat"])
+    futures = {
+        address: client.submit(digest_of_samples, workers=[address], pure=False, key=f"dkfeat-doctor-{uuid4().hex}")
+        for address in addresses
+    }
+    with client.as_current(), suppress(TimeoutError):
+        wait(list(futures.values()), timeout=TASK_SECONDS)
+    problems = []
+    for address, future in futures.items():
+        if future.status == "error":
+            problems.append(f"{address}: {type(error := future.exception()).__name__}: {error}")
+        elif future.status != "finished":
+            future.cancel()
+            problems.append(f"{address} has not run a small task within {TASK_SECONDS:g} s")
+        elif future.result() != EXPECTED:
+            problems.append(f"{address} gives other samples than other machines do")
+    if problems:
+        found = "; ".join(problems[:SHOWN]) + (f"; and {len(problems) - SHOWN:,} more" if len(problems) > SHOWN else "")
+        to_do = "leave these workers out; see their logs, and whether the same dkfeat is installed there"
+        yield Check("workers", "fail", found, to_do, exit_code=ClusterError.exit_code)
+    elif caught:
+        to_do = "install the same versions for all processes; Dask supports no others"
+        yield Check("workers", "warn", str(caught[0].message), to_do)
+    else:
+        yield Check(
+            "workers", "ok", "each ran a task: samples, and the versions that Dask compares, are the same as here"
+        )
