@@ -6,12 +6,12 @@ from dkfeat import plot as plot
 from dkfeat import theory as theory
 from dkfeat.config.train import SGD as SGD
 from dkfeat.config.train import Liblinear as Liblinear
-from dkfeat.engine.clusters.open import open_cluster as open_cluster
+from dkfeat.engine.clusters import open_cluster as open_cluster
 from dkfeat.engine.dataset.arrays import gram as gram
 from dkfeat.engine.dataset.arrays import read_libsvm as read_libsvm
 from dkfeat.engine.dataset.arrays import read_parquet as read_parquet
 from dkfeat.engine.dataset.dataset import open_shards as open_shards
-from dkfeat.engine.dataset.verify_inputs import verify_inputs as verify_inputs
+from dkfeat.engine.dataset.verify import verify_inputs as verify_inputs
 from dkfeat.engine.featurize import featurize as featurize
 from dkfeat.engine.open import Target as Target
 from dkfeat.engine.plan import plan as plan

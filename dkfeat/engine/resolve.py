@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.base import clone
 
+from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.open import Opened
-from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.scan import BadRowLimit, run_scan, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map, sidecar_files

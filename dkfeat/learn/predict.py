@@ -35,10 +35,10 @@ from dkfeat.engine.open import (
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, inherit_row_options
 from dkfeat.engine.run import execute
+from dkfeat.engine.runners.local import ProcessCache
 from dkfeat.engine.scan import warn_unterminated
 from dkfeat.engine.tables import ORIGIN, origin_columns, settings_of
 from dkfeat.engine.tasks.job import Job, count_empty
-from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel, load_model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from dkfeat.engine.dataset.verify_inputs import resolved_source
+from dkfeat.engine.dataset.verify import resolved_source
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock
-from dkfeat.engine.dataset.verify_inputs import resolved_source
+from dkfeat.engine.dataset.verify import resolved_source
 from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.base import REFUSED, join_blocks

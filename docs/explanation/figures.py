@@ -34,8 +34,8 @@ from dkfeat import (
     kernels,
     plot,
 )
-from dkfeat.engine.map_costs import MapCosts
-from dkfeat.engine.runners.batches import BATCHES_PER_SECOND
+from dkfeat.engine.plan import MapCosts
+from dkfeat.engine.runners.local import BATCHES_PER_SECOND
 from dkfeat.theory import circulant, fourier, maclaurin
 
 IMAGES = Path(__file__).parent / "images"

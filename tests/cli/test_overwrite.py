@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.output import LogLines, check_log
-from dkfeat.engine.runners.open import check_report
+from dkfeat.engine.runners.connect import check_report
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import write_output

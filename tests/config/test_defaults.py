@@ -13,7 +13,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.commands.run import load_job
 from dkfeat.config import DefaultsConfig, ExecutionConfig, RunConfig
-from dkfeat.engine.runners.defaults import read_defaults
+from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.runners.open import fill_where, open_runner
 from dkfeat.errors import ConfigError
 from tests.cli.test_commands import run

@@ -24,7 +24,7 @@ from dkfeat.config import (
     load_config,
 )
 from dkfeat.config.execution import load_cluster
-from dkfeat.engine.runners.open import read_address
+from dkfeat.engine.runners.connect import read_address
 from dkfeat.errors import ConfigError
 from dkfeat.sources.formats import FORMATS, format_class
 

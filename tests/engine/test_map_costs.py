@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.engine.map_costs import MapCosts, estimate_costs
 from dkfeat.engine.open import Opened
+from dkfeat.engine.plan import MapCosts, estimate_costs
 from dkfeat.engine.resolve import inherit
 from dkfeat.errors import ParseError
 from tests.cli.test_commands import run
@@ -76,7 +76,7 @@ def test_counts__of_parquet_rows(tmp_path):
 
 
 def test_counts__stop_after_the_first_rows_of_a_large_source(write_rows, monkeypatch):
-    monkeypatch.setattr("dkfeat.engine.map_costs._SAMPLE_BYTES", 20_000)
+    monkeypatch.setattr("dkfeat.engine.plan._SAMPLE_BYTES", 20_000)
     assert costs_of(write_rows(WIDE, 40)).n_rows < 10
 
 

@@ -115,7 +115,7 @@ def _verify_inputs(
     where: dict[str, Any],
     record: dict[str, Any],
 ) -> None:
-    from dkfeat.engine.dataset.verify_inputs import verify_inputs
+    from dkfeat.engine.dataset.verify import verify_inputs
     from dkfeat.engine.open import Target
     from dkfeat.errors import SpecConflictError
 

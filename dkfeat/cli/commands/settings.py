@@ -147,12 +147,14 @@ def show() -> None:
       dkfeat config show
       DASK_DKFEAT__SCHEDULER=tcp://10.0.0.1:8786 dkfeat config show
     """
-    from dkfeat.engine.runners.defaults import configuration_files, origins, read_defaults
+    import dask
+
+    from dkfeat.engine.clusters import origins, read_defaults
 
     values = {name.replace("_", "-"): value for name, value in read_defaults().to_mapping().items()}
     where = {key: origin for key, origin in origins().items() if values.get(key) is not None}
     settings = {key: {"value": value, "from": where.get(key)} for key, value in values.items()}
-    files = configuration_files()
+    files = list(map(str, dask.config.paths))
     print_result({"settings": settings, "places": files})
     processes = values["n-workers"] is not None or values["memory-limit"] is not None
     built_in = BUILT_IN | {"scheduler": "worker processes"} if processes else BUILT_IN
@@ -194,7 +196,7 @@ def _check(path: str) -> dict[str, Any]:
     from dkfeat.cli.commands.run import load_job
     from dkfeat.config.execution import read_cluster
     from dkfeat.config.settings import errors_at, read_yaml
-    from dkfeat.engine.clusters.local import check_memory
+    from dkfeat.engine.clusters import check_memory
 
     content = read_yaml(path, "a job file or a cluster file")
     with errors_at(path):

@@ -1,13 +1,19 @@
-"""Connection to the scheduler of a cluster."""
+"""Connection to the scheduler of a cluster: its address, its answer, and its performance report."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import struct
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
 
 import dask
 from dask.utils import parse_timedelta
@@ -17,7 +23,17 @@ from distributed.comm.core import connect as open_comm
 from distributed.comm.registry import get_backend
 from distributed.security import Security
 
+import dkfeat
+from dkfeat.config.settings import errors_at, read_text
 from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.html import MARK
+from dkfeat.store.outputs import check_outputs, write_output
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
+QUIET_SECONDS = 2.0
+"""Seconds after which a wait for a scheduler file is reported."""
 
 _PORTLESS = {"inproc"}
 
@@ -140,3 +156,122 @@ def _check_answer(address: str) -> None:
         raise ClusterError(
             f"the server at {address} is no Dask scheduler; give the scheduler's own port, not that of its dashboard"
         ) from error
+
+
+def read_address(path: str | Path) -> str:
+    """Read the address of a scheduler that was started with ``dask scheduler --scheduler-file``.
+
+    A missing or empty file is waited for, up to Dask's connection timeout, because scripts often start a scheduler in
+    the background just before; a warning reports the wait.
+
+    Raises
+    ------
+    ClusterError
+        If the file does not appear.
+    ConfigError
+        If it cannot be read, or is not a scheduler file.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "scheduler.json"
+    >>> _ = file.write_text('{"type": "Scheduler", "address": "tcp://10.0.0.1:8786"}')
+    >>> read_address(file)
+    'tcp://10.0.0.1:8786'
+    """
+    seconds = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect", "30s"), default="s")
+    begin, reported = time.monotonic(), False
+    while (address := _address_in(path)) == "":
+        waited = time.monotonic() - begin
+        if not reported and waited > QUIET_SECONDS:
+            reported = True
+            logger.warning("waiting for up to %g s for a scheduler to write %s", seconds, path)
+        if waited > seconds:
+            raise ClusterError(
+                f"no scheduler wrote {path} within {seconds:g} s; start one by "
+                f"`dask scheduler --scheduler-file {path}`, on a file system that this machine sees"
+            )
+        time.sleep(POLL_SECONDS)
+    if address is None:  # the file may be incomplete
+        time.sleep(10 * POLL_SECONDS)
+        address = _address_in(path)
+    if not address:
+        raise ConfigError(
+            f"{path} is no scheduler file, as `dask scheduler --scheduler-file` writes them: it holds no address"
+        )
+    return address
+
+
+def _address_in(path: str | Path) -> str | None:
+    """Read the address in a scheduler file; "" if the file is missing or empty, None if it holds no address."""
+    try:
+        text = read_text(path, "a scheduler file")
+    except ConfigError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return ""
+        raise
+    if not text:
+        return ""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    address = content.get("address") if isinstance(content, dict) else None
+    return address if isinstance(address, str) and "://" in address else None
+
+
+def check_report(path: str | PathLike[str]) -> Path:
+    """Check that a performance report can be made and written to this path.
+
+    Raises
+    ------
+    ConfigError
+        If the folder of the file is missing, the path is a folder, the file may not be replaced, or bokeh is not
+        installed.
+    """
+    if not isinstance(path, str | PathLike):
+        raise ConfigError(f"performance_report={path!r:.100}, but it must be the path of an HTML file")
+    file = Path(fspath(path))
+    if file.is_dir() or not file.parent.is_dir():
+        problem = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
+        raise ConfigError(f"performance_report={str(file)!r}, but {problem}; name an HTML file to write")
+    with errors_at("performance_report"):
+        (file,) = check_outputs([file])
+    if find_spec("bokeh") is None:
+        raise ConfigError(
+            "a performance report needs bokeh, here and where the scheduler runs; pip install 'dkfeat[dashboard]'"
+        )
+    return file
+
+
+@contextmanager
+def performance_report(client: Client, path: str | PathLike[str]) -> Iterator[None]:
+    """Write Dask's report of what a cluster does in the ``with`` block, one HTML file that needs no network.
+
+    If the report cannot be made, a warning is logged and the run continues.
+    """
+    file = check_report(path)
+    start = time.time()
+    last_count = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.monitor.count)
+    client.get_task_stream(start=0, stop=0)  # makes the scheduler record tasks from now on
+    try:
+        yield
+    finally:
+        _write(client, file, start, last_count)
+
+
+def _write(client: Client, file: Path, start: float, last_count: int) -> None:
+    if client.status != "running":  # another error is being raised
+        return
+    try:
+        scheduler: Any = client.scheduler
+        text = client.sync(
+            scheduler.performance_report,
+            start=start,
+            last_count=last_count,
+            code=f"dkfeat {dkfeat.__version__}",
+            mode="inline",
+        )
+        write_output(file, text.replace("<head>", f"<head>\n{MARK}", 1))
+    except Exception as error:  # the scheduler may lack bokeh, be lost, or the disk be full
+        logger.warning("the performance report %s could not be made: %s: %s", file, type(error).__name__, error)

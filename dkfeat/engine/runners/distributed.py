@@ -17,9 +17,8 @@ from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker
 
 import dkfeat
-from dkfeat.engine.runners.batches import Batches
-from dkfeat.engine.runners.defaults import read_defaults
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.clusters import read_defaults
+from dkfeat.engine.runners.local import Batches, run_batch
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted
 
@@ -30,6 +29,12 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.5
+"""Duration to which short splits are joined in one task of the scheduler, whose own cost is some milliseconds."""
+
+MOST_IN_BATCH = 256
+"""Maximum number of splits in a batch."""
 
 REFRESH_SECONDS = 2.0
 """Interval for updating the number of threads, which bounds the tasks in flight, and for looking for lost workers."""
@@ -82,12 +87,7 @@ def run_on_worker(packed: bytes) -> tuple[float, list[Any]]:
         raise ClusterError(f"this worker has no task of the run {name}, which has ended or was cancelled")
     if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
         raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
-    began, results = time.perf_counter(), []
-    for item in items:
-        if name not in plugins:
-            raise Stopped
-        results.append(plugin.task(item, lambda: name not in plugins))
-    return time.perf_counter() - began, results
+    return run_batch(plugin.task, items, lambda: name not in plugins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class ClientRunner:
         self, name: str, items: Sequence[Numbered], done: Callable[[Any, Any], None], home: Homes | None
     ) -> None:
         tasks = _Submissions(self.client, name, home, read_defaults().no_worker_seconds or NO_WORKER_SECONDS)
-        batches = Batches(items) if home is None else Batches(items, most=1)
+        batches = Batches(items, BATCH_SECONDS, MOST_IN_BATCH if home is None else 1)
         window, read = self._window(), time.monotonic()
         try:
             while True:

@@ -1,45 +1,44 @@
-"""Runner on Dask's schedulers of this machine: threads, processes, synchronous."""
+"""Tasks and their runner: the interface, and the runner on threads, processes or this thread."""
 
 from __future__ import annotations
 
 import math
 import multiprocessing
 import os
-import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-import dask
 import dask.multiprocessing
-import dask.threaded
-from dask.local import get_sync
+from dask.local import SynchronousExecutor
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from dkfeat.errors import ClusterError
 
-GRAPH_TASKS = 1024
-"""Number of tasks in a graph of a local scheduler, which starts the next tasks only when earlier ones end."""
+BATCHES_PER_SECOND = 200
+"""Rate that sets the longer duration of batches on many workers; as items are whole, up to twice as many are done. A
+scheduler can handle more."""
 
 JOINED_SECONDS = 0.05
-"""Duration to which short tasks are given to a worker together, because each hand-over stops another thread."""
+"""Duration to which short tasks are given to a worker of this machine together, because each hand-over stops another
+thread."""
 
 MOST_JOINED = 16
-"""Maximum number of tasks that a worker gets together."""
-
+"""Maximum number of tasks that a worker of this machine gets together."""
 
 _EXIT_SECONDS = 5.0
 """Time for the processes of a pool to end, in seconds; a signal is handled only after a compiled loop."""
+
+Value = TypeVar("Value")
 
 
 class Stopped(Exception):
@@ -97,14 +96,70 @@ class Runner(Protocol):
         ...
 
 
+class Batches:
+    """Items of a run, cut into batches: short items are joined, because to hand over a task has its own cost.
+
+    Batches grow as long as they take less than `seconds`, or on many workers less than the time in which
+    `BATCHES_PER_SECOND` make one for each thread. They shrink towards the end, so that no worker gets a long one last.
+
+    Parameters
+    ----------
+    items : sequence
+        In the order in which they start.
+    seconds : float
+        Duration of a batch.
+    most : int
+        Maximum number of items in a batch.
+
+    Examples
+    --------
+    >>> batches = Batches(range(100), seconds=0.5, most=256)
+    >>> batches.take(2, window=4)
+    [(0,), (1,)]
+    >>> batches.measured(1, seconds=0.01)
+    >>> batches.take(1, window=4)
+    [(2, 3)]
+    """
+
+    def __init__(self, items: Sequence[Any], seconds: float, most: int) -> None:
+        self._items, self._seconds, self._most = items, seconds, most
+        self._start, self._size, self._item_seconds = 0, 1, math.inf
+
+    def measured(self, size: int, seconds: float) -> None:
+        """Set the size of the next batches by the duration of one."""
+        self._size, self._item_seconds = 2 * size, seconds / size
+
+    def take(self, count: int, window: int) -> list[tuple[Any, ...]]:
+        """Return the next batches, at most `count`, of which `window` are submitted at a time."""
+        seconds = max(self._seconds, window / (2 * BATCHES_PER_SECOND))
+        taken: list[tuple[Any, ...]] = []
+        while len(taken) < count and (left := len(self._items) - self._start):
+            size = min(self._size, self._most, int(seconds / max(self._item_seconds, 1e-9)), left // window)
+            stop = self._start + max(size, 1)
+            taken.append(tuple(self._items[self._start : stop]))
+            self._start = stop
+        return taken
+
+
+def run_batch(task: Task, items: Sequence[Any], stopped: Callable[[], bool]) -> tuple[float, list[Any]]:
+    """Run a task on a batch of items; return the duration in seconds and the result of each."""
+    began, results = time.perf_counter(), []
+    for item in items:
+        if stopped():
+            raise Stopped
+        results.append(task(item, stopped))
+    return time.perf_counter() - began, results
+
+
 @dataclass(frozen=True, slots=True)
 class LocalRunner:
-    """Runner on a scheduler of Dask for one machine: "synchronous", "threads" or "processes"."""
+    """Runner on this machine: "synchronous", "threads" or "processes"."""
 
     scheduler: str
     n_workers: int
-    in_flight: int
-    pool: ThreadPoolExecutor | None
+    in_flight: int | None
+    threads: Executor
+    """Threads, or this thread; processes, which hold the task of a run, are started for each run."""
     stop: threading.Event
     memory_limit: None = None
 
@@ -128,73 +183,46 @@ class LocalRunner:
         home: Homes | None = None,  # noqa: ARG002 - workers of one machine have no addresses
     ) -> None:
         """See `Runner.run`."""
-        with self._opened(task) as (get, function):
-            seconds = math.inf  # of a task; the first graph measures it
-            for group in _groups(items, self.in_flight):
-                joined = max(1, min(MOST_JOINED, len(group) // self.n_workers, int(JOINED_SECONDS / seconds)))
-                began = time.perf_counter()
-                _run_group(get, function, group, done, joined)
-                seconds = (time.perf_counter() - began) * self.n_workers / len(group)
+        is_alone, has_processes = self.scheduler == "synchronous", self.scheduler == "processes"
+        batches = Batches(items, JOINED_SECONDS, 1 if is_alone else MOST_JOINED)
+        window = 1 if is_alone else self.in_flight or 2 * self.n_workers
+        pending: dict[Future[tuple[float, list[Any]]], tuple[Any, ...]] = {}
+        with _process_pool(self.n_workers, task) if has_processes else nullcontext(self.threads) as pool:
+            try:
+                while True:
+                    for batch in batches.take(window - len(pending), window):
+                        if has_processes:
+                            future = pool.submit(_run_in_process, batch)
+                        else:
+                            future = pool.submit(run_batch, task, batch, self.stop.is_set)
+                        pending[future] = batch
+                    if not pending:
+                        return
+                    for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                        batch, (seconds, results) = pending.pop(future), future.result()
+                        batches.measured(len(batch), seconds)
+                        for item, result in zip(batch, results, strict=True):
+                            done(item, result)
+            except BrokenProcessPool as error:
+                raise ClusterError(
+                    "a worker process ended abruptly, perhaps because memory ran out; shards already made "
+                    "are kept; to continue, run the same call again with fewer workers"
+                ) from error
+            finally:
+                for future in pending:
+                    future.cancel()
 
     def run_everywhere(self, function: Callable[[], Any]) -> None:
         """See `Runner.run_everywhere`; as a pool ends with each run, only this process is called."""
         function()
 
-    @contextmanager
-    def _opened(self, task: Task) -> Iterator[tuple[Callable[..., object], Callable[[Any], Any]]]:
-        """Yield Dask's function that runs a graph, and the function that its tasks call with an item."""
-        if self.scheduler == "processes":
-            with _process_pool(self.n_workers, task) as pool:
-                get = partial(dask.multiprocessing.get, pool=pool, optimize_graph=False)
-                yield get, _run_in_process
-        elif self.scheduler == "threads":
-            yield partial(dask.threaded.get, pool=self.pool), partial(task, stopped=self.stop.is_set)
-        else:
-            yield get_sync, partial(task, stopped=self.stop.is_set)
-
-
-def _run_group(
-    get: Callable[..., object],
-    function: Callable[[Any], Any],
-    group: Sequence[Any],
-    done: Callable[[Any, Any], None],
-    joined: int,
-) -> None:
-    """Run a graph of tasks, of which a worker gets `joined` at a time."""
-    token = secrets.token_hex(8)  # keys differ between graphs, so two runs can share a pool
-    # of equal tasks, these schedulers start the one with the highest key first
-    by_key = {f"dkfeat-{token}-{len(group) - i:09d}": item for i, item in enumerate(group)}
-
-    def posttask(key: str, result: Any, *_: Any) -> None:
-        done(by_key[key], result)
-
-    try:
-        # callbacks given here apply only to this graph; Dask's registry of callbacks applies to the process
-        get(
-            {key: (partial(function, item),) for key, item in by_key.items()},  # as an argument, a tuple may be a task
-            list(by_key),
-            chunksize=joined,
-            callbacks=[(None, None, None, posttask, None)],
-        )
-    except BrokenProcessPool as error:
-        raise ClusterError(
-            "a worker process ended abruptly, perhaps because memory ran out; shards already made "
-            "are kept; to continue, run the same call again with fewer workers"
-        ) from error
-
-
-def _groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    iterator = iter(items)
-    while group := list(islice(iterator, size)):
-        yield group
-
 
 @contextmanager
-def open_local(scheduler: str, n_workers: int, in_flight: int) -> Iterator[Runner]:
+def open_local(scheduler: str, n_workers: int, in_flight: int | None) -> Iterator[Runner]:
     """Yield a runner, for threads with a pool; after the ``with`` block no task runs."""
     stop = threading.Event()
     if scheduler != "threads":
-        yield LocalRunner(scheduler, n_workers, in_flight, None, stop)
+        yield LocalRunner(scheduler, n_workers, in_flight, SynchronousExecutor(), stop)
         return
     threads = ThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
     with threadpool_limits(_blas_threads(n_workers)):
@@ -250,10 +278,10 @@ def _exit_by_exception(number: int, frame: object) -> None:  # noqa: ARG001 - th
     raise SystemExit(128 + number)
 
 
-def _run_in_process(item: Any) -> Any:
+def _run_in_process(batch: Sequence[Any]) -> tuple[float, list[Any]]:
     assert _process_task is not None  # the pool's initializer ran
     try:
-        return _process_task(item, _never)  # a process cannot see the driver's event: its pool is ended instead
+        return run_batch(_process_task, batch, _never)  # a process sees no event of the driver, which ends it instead
     except SystemExit as ended:
         os._exit(ended.code if isinstance(ended.code, int) else 1)  # the pool would take it for the task's result
     except Exception as error:
@@ -318,3 +346,41 @@ class InOrder:
         while self._next in self._waiting:
             self._add(self._waiting.pop(self._next))
             self._next += 1
+
+
+class ProcessCache(Generic[Value]):
+    """Values that a process loads once and all of its threads share; a lock is held while a value is made.
+
+    The least recently used value is dropped first.
+
+    Parameters
+    ----------
+    most : int
+        Maximum number of values kept.
+
+    Examples
+    --------
+    >>> cache = ProcessCache[str](1)
+    >>> cache.get("a", lambda: "made"), cache.get("a", lambda: "made again")
+    ('made', 'made')
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return the value of a key; if it is missing, make it while other threads wait."""
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = make()
+            self._values.move_to_end(key)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+            return self._values[key]
+
+    def clear(self) -> None:
+        """Remove all values."""
+        with self._lock:
+            self._values.clear()

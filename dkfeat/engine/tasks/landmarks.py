@@ -14,9 +14,8 @@ from sklearn.base import clone
 
 from dkfeat.archives import pack_arrays
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.runners.local import Runner, Stopped
+from dkfeat.engine.runners.local import ProcessCache, Runner, Stopped
 from dkfeat.engine.scan import run_stage
-from dkfeat.engine.tasks.process_cache import ProcessCache
 from dkfeat.errors import SpecConflictError
 from dkfeat.maps import FeatureMap, from_spec
 from dkfeat.sources.base import Scan, Source

@@ -17,8 +17,7 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.runners.local import InOrder, Stopped
-from dkfeat.engine.tasks.process_cache import ProcessCache
+from dkfeat.engine.runners.local import InOrder, ProcessCache, Stopped
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights

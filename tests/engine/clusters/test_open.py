@@ -13,8 +13,9 @@ import yaml
 
 import dkfeat
 from dkfeat.config import ExecutionConfig, LocalClusterConfig, SlurmClusterConfig, SSHClusterConfig
-from dkfeat.engine.clusters import open as clusters
-from dkfeat.engine.runners.open import open_runner, read_address
+from dkfeat.engine import clusters
+from dkfeat.engine.runners.connect import read_address
+from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError
 from tests.engine.clusters.slurm_commands import REFUSING, SBATCH, WAITING, write_commands
 from tests.programs import command, end, start
@@ -201,14 +202,14 @@ def test_as_cluster__names_the_extra_that_is_missing(kind, settings, extra, monk
 
 
 def test_performance_report__names_the_extra_that_is_missing(monkeypatch):
-    monkeypatch.setattr("dkfeat.engine.runners.open.find_spec", {}.get)
+    monkeypatch.setattr("dkfeat.engine.runners.connect.find_spec", {}.get)
     with pytest.raises(ConfigError, match=r"needs bokeh.*pip install 'dkfeat\[dashboard\]'"):
         open_runner(ExecutionConfig(n_workers=1, performance_report="report.html"))
 
 
 def test_read_address__waits_and_says_what_is_missing(tmp_path, monkeypatch, caplog):
     path = tmp_path / "scheduler.json"
-    monkeypatch.setattr("dkfeat.engine.runners.open.QUIET_SECONDS", 0.05)
+    monkeypatch.setattr("dkfeat.engine.runners.connect.QUIET_SECONDS", 0.05)
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
         pytest.raises(ClusterError, match=r"no scheduler wrote .*within 0\.2 s; start one by `dask scheduler"),

@@ -6,7 +6,6 @@ import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.dataset import verify as parallel
 from dkfeat.store.shards import reader
 from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized
@@ -20,13 +19,12 @@ def target(tiny_folder, tmp_path):
 
 @pytest.mark.fault("S-05")
 @pytest.mark.parametrize("scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_verify__in_parallel_reports_the_same_in_order(target, monkeypatch, scheduler):
-    monkeypatch.setattr(parallel, "MOST_SHARDS", 2)
+def test_verify__in_parallel_reports_the_same_in_order(target, scheduler):
     seen = []
     data, here = dkfeat.open_shards(target), ExecutionConfig(scheduler=scheduler, n_workers=2)
     assert data.n_shards > 10
     assert data.verify(client=here, progress=seen.append) == reader.verify(open_storage(target))
-    assert (seen[-1].tasks, seen[-1].rows) == (-(-data.n_shards // 2), data.n_rows)
+    assert (seen[-1].tasks, seen[-1].rows) == (data.n_shards, data.n_rows)
     for entry in data.manifest.shards[1:9:3]:
         path = target / "data" / entry.name
         path.write_bytes(path.read_bytes()[:-1])
@@ -34,10 +32,3 @@ def test_verify__in_parallel_reports_the_same_in_order(target, monkeypatch, sche
     report = data.verify(client=here)
     assert report == reader.verify(open_storage(target))
     assert len(report.problems) == 4
-
-
-def test_verify__large_shards_have_tasks_of_their_own(target, monkeypatch):
-    monkeypatch.setattr(parallel, "MOST_BYTES", 1)
-    data, seen = dkfeat.open_shards(target), []
-    assert data.verify(client=ExecutionConfig(scheduler="synchronous"), progress=seen.append).problems == []
-    assert seen[-1].total_tasks == data.n_shards

@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.runners import local
 from dkfeat.engine.runners.connect import connect
 from dkfeat.engine.runners.distributed import ClientRunner
@@ -194,33 +194,18 @@ def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
 
 
 @pytest.mark.fault("P-09")
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_local_runner__graphs_stay_small(scheduler, monkeypatch):
-    from dkfeat.engine.runners import local as runners
-
-    sizes = []
-    groups = runners._groups
-
-    def watched(splits, size):
-        for group in groups(splits, size):
-            sizes.append(len(group))
-            yield group
-
-    monkeypatch.setattr(runners, "_groups", watched)
-    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
-        assert len(run(runner, Double(), 3000)) == 3000
-    assert sizes == [1024, 1024, 952]
-
-
-@pytest.mark.parametrize(("seconds", "joined"), [(60.0, [1, 16, 8]), (0.0, [1, 1, 1])])
-def test_local_runner__only_short_tasks_are_joined_and_no_thread_gets_all(seconds, joined, monkeypatch):
-    given = []
-    run_group = local._run_group
-    monkeypatch.setattr(local, "_run_group", lambda *args: given.append(args[-1]) or run_group(*args))
-    monkeypatch.setattr(local, "JOINED_SECONDS", seconds)
-    with open_runner(ExecutionConfig(scheduler="threads", n_workers=2, in_flight=100)) as runner:
-        assert run(runner, Double(), 216) == {n: 2 * n for n in range(216)}
-    assert given == joined
+@pytest.mark.parametrize(("scheduler", "options", "most"), [("synchronous", {}, 1), ("threads", {"in_flight": 3}, 3)])
+def test_local_runner__few_short_batches_are_under_way(scheduler, options, most, monkeypatch):
+    sizes, pending = [], []
+    run_batch = local.run_batch
+    monkeypatch.setattr(local, "run_batch", lambda *args: sizes.append(len(args[1])) or run_batch(*args))
+    wait = local.wait
+    monkeypatch.setattr(local, "wait", lambda futures, **how: pending.append(len(futures)) or wait(futures, **how))
+    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2, **options)) as runner:
+        assert run(runner, Double(), 3000) == {n: 2 * n for n in range(3000)}
+    assert sum(sizes) == 3000
+    assert max(pending) == most
+    assert (sizes[0], max(sizes)) == (1, 1 if scheduler == "synchronous" else local.MOST_JOINED)
 
 
 @pytest.mark.fault("P-09")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
-from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.tasks import landmarks
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.store.storage import open_storage

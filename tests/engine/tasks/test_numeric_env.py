@@ -15,7 +15,7 @@ from distributed import Nanny
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.run import UNKNOWN_ENVIRONMENT
 from dkfeat.engine.tasks.job import numeric_env
 from tests.engine.helpers import BLOCK, featurized, gcws

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dkfeat.engine.tasks.process_cache import ProcessCache
+from dkfeat.engine.runners.local import ProcessCache
 
 
 def test_get__makes_a_value_once_however_many_threads_ask():

@@ -29,7 +29,7 @@ IMPORTED = (
     "s3fs",
     "dkfeat.cli.commands.featurize",
     "dkfeat.engine.featurize",
-    "dkfeat.engine.clusters.local",
+    "dkfeat.engine.clusters",
     "dkfeat.engine.runners.distributed",
     "dkfeat.engine.tasks.job",
     "dkfeat.sources.parquet.source",

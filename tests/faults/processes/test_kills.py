@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
-from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.clusters import local_cluster
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state

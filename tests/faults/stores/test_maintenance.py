@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
-from dkfeat.engine.dataset.verify_inputs import verify_inputs
+from dkfeat.engine.dataset.verify import verify_inputs
 from dkfeat.errors import SpecConflictError
 from dkfeat.store.commit.maintenance import abort, clean
 from dkfeat.store.commit.status import status

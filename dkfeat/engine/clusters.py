@@ -1,0 +1,602 @@
+"""Where tasks can run besides this process: defaults of Dask's configuration, and clusters that a run starts.
+
+A cluster is on this machine, without access from the network, or from a cluster file: SLURM, Kubernetes or SSH.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+
+from dkfeat.config.execution import (
+    ClusterConfig,
+    DefaultsConfig,
+    KubernetesClusterConfig,
+    LocalClusterConfig,
+    SlurmClusterConfig,
+    SSHClusterConfig,
+    load_cluster,
+)
+from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.validation import check_integer
+
+if TYPE_CHECKING:
+    from distributed import Client, LocalCluster
+    from distributed.security import Security
+
+
+logger = logging.getLogger(__name__)
+
+NAMESPACE = "dkfeat"
+VARIABLES = "DASK_DKFEAT__"
+"""Prefix of the environment variables that set a key, such as ``DASK_DKFEAT__N_WORKERS=4``."""
+INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
+"""Variable with which Dask passes its configuration to processes that it starts."""
+
+
+def read_defaults() -> DefaultsConfig:
+    """Read the keys under ``dkfeat`` of Dask's configuration: its YAML files, its variables, and `dask.config.set`.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key or a value of another type; the message has the origin of the key, if known.
+
+    Examples
+    --------
+    >>> import dask
+    >>> with dask.config.set({"dkfeat.n-workers": 4}):
+    ...     read_defaults().n_workers
+    4
+    """
+    return DefaultsConfig.of_dask(dask.config.get(NAMESPACE, None), lambda key: origins().get(key, ""))
+
+
+def origins() -> dict[str, str]:
+    """Return the origin of each key that is set: a file, an environment variable, or this process.
+
+    The empty key stands for the whole of ``dkfeat``.
+    """
+    found: dict[str, tuple[Any, str]] = {}
+    for path, content in dask.config.collect_yaml(dask.config.paths, return_paths=True):
+        _note(found, content, str(path))
+    if INHERITED in os.environ:
+        _note(found, dask.config.deserialize(os.environ[INHERITED]), "the process that started this one")
+    for name, value in os.environ.items():
+        if name.startswith(VARIABLES):
+            content = dask.config.collect_env({name: value})
+            _note(found, content, f"environment variable {name}")
+    now: dict[str, tuple[Any, str]] = {}
+    _note(now, {NAMESPACE: dask.config.get(NAMESPACE, None)}, "this process")
+    unchanged = {key for key in now if key in found and found[key][0] == now[key][0]}
+    return {key: (found if key in unchanged else now)[key][1] for key in now}
+
+
+def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
+    """Record the value and the origin of each key below ``dkfeat``, and of the whole section."""
+    if isinstance(content, Mapping) and NAMESPACE in content:
+        section = content[NAMESPACE]
+        found[""] = (section, origin)
+        if isinstance(section, Mapping):
+            found |= {str(key).replace("_", "-"): (value, origin) for key, value in section.items()}
+
+
+SETTINGS: dict[str, Any] = {
+    # no queue on workers: if one dies, only the tasks that ran there count as suspicious
+    "distributed.scheduler.worker-saturation": 1.0,
+    # tasks return only small records, so there is nothing worth spilling
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.admin.tick.limit": "1h",  # compiled loops block the event loop; do not warn about it
+    "distributed.worker.profile.enabled": False,
+}
+
+CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+"""Options of a scheduler without a dashboard; its web server shows nothing and listens on the loopback interface."""
+
+LEAST_MEMORY = 256 << 20
+"""Smallest memory limit of a worker; with less, a worker may be restarted before it gets a task."""
+
+# preloaded by each worker: Ctrl-C reaches all processes of a terminal, but only the driver may act on it
+_IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+def share_cores(n_workers: int | None, threads_per_worker: int | None) -> tuple[int, int]:
+    """Choose worker processes and threads per process so that together they use each core once.
+
+    Parameters
+    ----------
+    n_workers, threads_per_worker : int or None
+        Requested numbers; None: derived from the number of cores. More threads than cores are allowed.
+
+    Returns
+    -------
+    n_workers, threads_per_worker : int
+        Numbers to use; one thread per process unless requested otherwise.
+
+    Raises
+    ------
+    ConfigError
+        If either is not an integer of at least 1.
+
+    Examples
+    --------
+    >>> share_cores(2, 3)
+    (2, 3)
+    """
+    for name, value in (("n_workers", n_workers), ("threads_per_worker", threads_per_worker)):
+        if value is not None:
+            check_integer(value, name, low=1)
+    threads = threads_per_worker or 1
+    return n_workers or max(1, CPU_COUNT // threads), threads
+
+
+@contextmanager
+def local_cluster(
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
+    *,
+    profile: bool = False,
+) -> Iterator[Client]:
+    """Start worker processes on this machine and stop them at the end of the ``with`` block.
+
+    Scheduler and workers listen only on the loopback interface; there is no dashboard. BLAS and OpenMP run one thread
+    for each thread of a worker. A worker that dies is restarted by its nanny. Ctrl-C reaches all processes of a
+    terminal, but only this process acts on it: it stops the workers.
+
+    Parameters
+    ----------
+    n_workers, threads_per_worker : int or None
+        See `share_cores`.
+    memory_limit : int, str or None
+        Memory limit of each worker, in bytes or as text with a unit; None: an equal share of the machine's memory. A
+        worker that exceeds 95 % of it is stopped, and its task runs on another worker.
+    profile : bool, default=False
+        Let workers sample their calls, for a performance report.
+
+    Yields
+    ------
+    client : distributed.Client
+        Client of the cluster; it is not made the process's default client.
+
+    Raises
+    ------
+    ClusterError
+        If the processes do not start.
+
+    Notes
+    -----
+    Workers are spawned, so a script that calls this needs the usual ``if __name__ == "__main__":`` guard.
+    """
+    from distributed import Client  # late import: it takes 0.3 s, which runs on threads do not need
+
+    n_workers, threads = share_cores(n_workers, threads_per_worker)
+    limit = "auto" if memory_limit is None else as_bytes(memory_limit)
+    variables = {f"{library}_NUM_THREADS": 1 for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "BLIS")}
+    settings = {
+        **SETTINGS,
+        # glibc returns large arrays to the system, but not batches of rows: new pages for each take a third of the time
+        # of a training
+        "distributed.nanny.pre-spawn-environ": {
+            "MALLOC_TRIM_THRESHOLD_": 16 << 20,
+            "MALLOC_MMAP_THRESHOLD_": 1 << 20,
+            **variables,
+        },
+        "distributed.worker.profile.enabled": profile,
+    }
+    with (
+        dask.config.set(settings),
+        _closing_local(_start_local(n_workers, threads, limit)) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _start_local(n_workers: int, threads_per_worker: int, memory_limit: int | str) -> LocalCluster:
+    from distributed import LocalCluster
+
+    try:
+        return LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=threads_per_worker,
+            memory_limit=memory_limit,
+            host="127.0.0.1",
+            scheduler_kwargs=CLOSED_DASHBOARD,
+            silence_logs=logging.CRITICAL,
+            preload=[_IGNORE_INTERRUPTS],
+        )
+    except RuntimeError as error:
+        raise ClusterError(
+            f"{n_workers} worker processes did not start ({error}); a script that starts them needs its calls under "
+            "`if __name__ == '__main__':`, because each worker imports the script"
+        ) from error
+
+
+@contextmanager
+def _closing_local(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    from distributed import Status
+
+    try:
+        yield cluster
+    finally:
+        processes = [nanny.process for nanny in cluster.workers.values()]
+        try:
+            cluster.close()
+        # if a worker has just died, nannies fail assertions of distributed itself, which are not errors of the run
+        except Exception:
+            logger.debug("closing the cluster failed; its processes are killed", exc_info=True)
+            for pid in (process.pid for process in processes if process is not None and process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if cluster.scheduler is not None:
+                with suppress(Exception):
+                    cluster.sync(cluster.scheduler.close)
+            cluster.status = Status.closed  # the failed close() has not set it
+
+
+def check_memory(limit: int | str | None) -> None:
+    """Check a worker's memory limit, if there is one; errors are those of `as_bytes`."""
+    if limit is not None:
+        as_bytes(limit)
+
+
+def as_bytes(text: int | str) -> int:
+    """Convert a worker's memory limit to bytes.
+
+    Raises
+    ------
+    ConfigError
+        If `text` is not a size of at least `LEAST_MEMORY`.
+
+    Examples
+    --------
+    >>> as_bytes("4GiB")
+    4294967296
+    """
+    try:
+        value = 0 if isinstance(text, bool) else int(parse_bytes(text))
+    except (ValueError, TypeError, AttributeError, OverflowError):  # neither a number nor text, or infinite
+        value = 0
+    if value < LEAST_MEMORY:
+        raise ConfigError(
+            f"memory_limit={text!r:.100}, but a worker's limit is a size of at least {LEAST_MEMORY >> 20} MiB, such as "
+            "'4GiB'; a worker takes nearly that much before its first task"
+        )
+    return value
+
+
+def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
+    """Make keywords of `dask_jobqueue.SLURMCluster`, without those for certificates.
+
+    For missing keywords, dask-jobqueue uses Dask's configuration.
+
+    Examples
+    --------
+    >>> config = SlurmClusterConfig(n_workers=8, workers_per_job=4, threads_per_worker=2, memory_limit="4GiB")
+    >>> keywords = slurm_keywords(config)
+    >>> keywords["cores"], keywords["processes"], keywords["memory"]
+    (8, 4, '17179869184 B')
+    """
+    names = {"queue", "account", "walltime", "interface", "local_directory", "log_directory", "python"}
+    names |= {"job_extra_directives", "job_script_prologue"}
+    given = {name: value for name, value in config.to_mapping().items() if name in names and value not in (None, [])}
+    return {
+        "job_name": "dkfeat",
+        "silence_logs": "critical",  # as for the local cluster: errors are reported by tasks, not by Dask's logs
+        "n_workers": config.n_workers,
+        "cores": config.threads_per_worker * config.workers_per_job,
+        "processes": config.workers_per_job,
+        "memory": f"{as_bytes(config.memory_limit) * config.workers_per_job} B",
+        "scheduler_options": _dashboard(config.dashboard_address),
+        **given,
+    }
+
+
+def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
+    """Make keywords of `dask_kubernetes.operator.KubeCluster`."""
+    memory = as_bytes(config.memory_limit)
+    threads = config.threads_per_worker
+    share = {"cpu": str(threads), "memory": str(memory)}
+    optional = {"namespace": config.namespace, "name": config.name, "env": config.env}
+    return {
+        "image": config.image,
+        "n_workers": config.n_workers,
+        "resources": {"requests": share, "limits": share},
+        "worker_command": ["dask", "worker", "--nthreads", str(threads), "--memory-limit", str(memory)],
+        "resource_timeout": config.resource_seconds,
+        "quiet": True,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
+    """Make keywords of `distributed.SSHCluster`; the first host runs the scheduler."""
+    worker: dict[str, Any] = {"n_workers": config.workers_per_host, "protocol": config.protocol}
+    if config.threads_per_worker is not None:
+        worker["nthreads"] = config.threads_per_worker
+    if config.memory_limit is not None:
+        worker["memory_limit"] = as_bytes(config.memory_limit)
+    if config.local_directory is not None:
+        worker["local_directory"] = config.local_directory
+    return {
+        "hosts": [config.scheduler_host or config.hosts[0], *config.hosts],
+        "connect_options": dict(config.connect_options or {}),
+        "worker_options": worker,
+        "scheduler_options": {"protocol": config.protocol, "port": 0, **_dashboard(config.dashboard_address)},
+        "remote_python": config.remote_python,
+        "silence_logs": "critical",
+    }
+
+
+def _dashboard(address: str | None) -> dict[str, Any]:
+    return dict(CLOSED_DASHBOARD) if address is None else {"dashboard_address": address}
+
+
+QUIET_SECONDS = 10.0
+"""Seconds after which a wait for the first worker is reported."""
+POLL_SECONDS = 1.0
+"""Seconds between checks that a worker can still start."""
+
+NEEDS = {
+    "slurm": (("dask_jobqueue", "cryptography"), "jobqueue"),
+    "kubernetes": (("dask_kubernetes",), "kubernetes"),
+    "ssh": (("asyncssh",), "ssh"),
+}
+"""Modules that a kind of cluster needs besides Dask, and the extra of dkfeat that installs them."""
+
+
+def open_cluster(
+    cluster: str | PathLike[str] | ClusterConfig,
+    *,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | str | None = None,
+) -> AbstractContextManager[Client]:
+    """Start the cluster of a cluster file for several steps; it is stopped at the end of the ``with`` block.
+
+    Functions with the argument `client` run on it. With the setting `cluster`, each of them starts its own cluster
+    instead.
+
+    Parameters
+    ----------
+    cluster : path or ClusterConfig
+        Cluster file, such as those of ``conf/cluster``, or the result of `dkfeat.config.load_cluster`.
+    n_workers, threads_per_worker, memory_limit
+        Sizes that replace those of the file.
+
+    Returns
+    -------
+    opening : context manager
+        Yields a `distributed.Client`, which is not set as the process's default client. The first worker has started
+        by then; others may start later. Entering raises `ClusterError` if the cluster does not start, or no worker
+        starts within its `start_seconds`.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If the file cannot be read or has unknown settings, or the library for this kind of cluster is not installed;
+        the message names the extra that installs it.
+
+    Examples
+    --------
+    >>> from dkfeat.config import LocalClusterConfig
+    >>> if __name__ == "__main__":  # needed by every script that starts processes
+    ...     with open_cluster(LocalClusterConfig(n_workers=1)) as client:
+    ...         print(len(client.nthreads()))
+    """
+    config = as_cluster(cluster, n_workers=n_workers, threads_per_worker=threads_per_worker, memory_limit=memory_limit)
+    return _open(config)
+
+
+def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> ClusterConfig:
+    """Read the settings of a cluster, replace sizes that are not None, and check that its libraries are installed."""
+    if isinstance(cluster, ClusterConfig):
+        config = cluster
+    elif isinstance(cluster, str | PathLike):
+        config = load_cluster(fspath(cluster))
+    else:
+        raise ConfigError(f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig")
+    config = config.sized(**sizes)
+    check_memory(config.memory_limit)
+    modules, extra = NEEDS.get(config.kind, ((), ""))
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"a cluster of kind {config.kind!r} needs {', '.join(name.replace('_', '-') for name in missing)}; "
+            f"pip install 'dkfeat[{extra}]'"
+        )
+    return config
+
+
+class SharedCluster:
+    """A cluster for all runs of a ``with`` block, started when the first of them needs it.
+
+    Parameters
+    ----------
+    cluster, n_workers, threads_per_worker, memory_limit
+        See `open_cluster`.
+    """
+
+    def __init__(self, cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> None:
+        self.config = as_cluster(cluster, **sizes)
+        self._stack = ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def opened(self) -> Iterator[Client]:
+        """Yield a client, which stays open after the ``with`` block; a new cluster replaces a lost one."""
+        if self._client is None or self._client.status != "running":
+            self._stack.close()
+            self._client = self._stack.enter_context(_open(self.config))
+        yield self._client
+
+
+@contextmanager
+def _open(config: ClusterConfig) -> Iterator[Client]:
+    if isinstance(config, LocalClusterConfig):
+        with local_cluster(config.n_workers, config.threads_per_worker, config.memory_limit) as client:
+            yield client
+        return
+    from distributed import Client
+
+    # a signal while jobs are submitted or a client connects would leave the jobs or the client running
+    signals = _signals_deferred() if isinstance(config, SlurmClusterConfig) else nullcontext()
+    with dask.config.set(SETTINGS), ExitStack() as stack:
+        with signals:
+            cluster = stack.enter_context(_closing(_start(config, stack)))
+        with _signals_deferred():
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+        _wait(client, config, cluster)
+        yield client
+
+
+def _start(config: ClusterConfig, stack: ExitStack) -> Any:
+    try:
+        if isinstance(config, SlurmClusterConfig):
+            return start_slurm(config, stack)
+        if isinstance(config, KubernetesClusterConfig):
+            from dask_kubernetes.operator import KubeCluster
+
+            return KubeCluster(**kubernetes_keywords(config))
+        assert isinstance(config, SSHClusterConfig)
+        from distributed import SSHCluster
+
+        return SSHCluster(**ssh_keywords(config))
+    except Exception as error:  # errors of SLURM's commands, SSH and Kubernetes have no class in common
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ClusterError(f"the cluster of kind {config.kind!r} did not start: {text}") from error
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Defer SIGINT and SIGTERM to the end of the ``with`` block, which restores their handlers.
+
+    Restoring the handlers also undoes an import of dask-jobqueue 0.9, which sets a handler that ends the process
+    silently, with status 0.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+
+
+@contextmanager
+def _closing(cluster: Any) -> Iterator[Any]:
+    try:
+        yield cluster
+    finally:
+        try:
+            cluster.close()
+        # these errors have no class in common either; as the work is done, they are only logged, and replace no other
+        except Exception as error:
+            logger.warning("closing the cluster failed; check for workers that are still running: %r", error)
+
+
+def _wait(client: Client, config: ClusterConfig, cluster: Any) -> None:
+    """Wait for the first worker while one can still start; log a warning if this takes long."""
+    begin = time.monotonic()
+    reported = False
+    while (waited := time.monotonic() - begin) < config.start_seconds:
+        with suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=min(POLL_SECONDS, config.start_seconds - waited))
+            return
+        if isinstance(config, SlurmClusterConfig):
+            _check_jobs(cluster)
+        if not reported and waited > QUIET_SECONDS:
+            reported = True
+            logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)
+    raise ClusterError(
+        f"no worker of the cluster of kind {config.kind!r} started within {config.start_seconds:g} s; check its queue "
+        "and the output of its workers, or raise start_seconds"
+    )
+
+
+def start_slurm(config: SlurmClusterConfig, stack: ExitStack) -> Any:
+    """Start the scheduler in this process and submit the jobs; closing the stack removes their certificates."""
+    # importing dask-jobqueue sets signal handlers; the end of this block restores ours
+    with _signals_deferred():
+        from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+        from distributed.deploy.spec import ProcessInterface
+
+    class RecordedJob(SLURMJob):
+        """SLURM job that records a rejection instead of raising it, so that its cluster can be stopped in order."""
+
+        rejection: str | None = None
+
+        async def start(self) -> None:
+            try:
+                await super().start()
+            except (OSError, RuntimeError, ValueError) as error:  # no command, a rejection, output without a job number
+                self.rejection = " ".join(str(error).split())
+                logger.warning("SLURM rejected the job for worker %s: %s", self.name, self.rejection)
+                await ProcessInterface.start(self)
+
+        async def close(self) -> None:
+            await super().close()
+            await ProcessInterface.close(self)
+
+    keywords = {"job_cls": RecordedJob, **slurm_keywords(config)}
+    if not config.encrypt:
+        return SLURMCluster(**keywords)
+    folder = Path(config.shared_temp_directory or ".").expanduser().absolute()
+    return SLURMCluster(**keywords, security=stack.enter_context(certificates(folder)), protocol="tls://")
+
+
+def _check_jobs(cluster: Any) -> None:
+    """Raise `ClusterError` if SLURM rejected every job."""
+    rejections = [job.rejection for job in cluster.workers.values()]
+    if rejections and None not in rejections:
+        raise ClusterError(
+            f"SLURM rejected all jobs for {len(rejections)} workers, the first with this message: {rejections[0]}"
+        )
+
+
+@contextmanager
+def certificates(folder: Path) -> Iterator[Security]:
+    """Make a certificate for one cluster, in a folder that only this user can read.
+
+    dask-jobqueue can make certificates too, but their files remain until its objects are garbage-collected.
+    """
+    from distributed.security import Security
+
+    made = Security.temporary().get_tls_config_for_role("worker")
+    with tempfile.TemporaryDirectory(prefix=".dkfeat-tls-", dir=folder) as name:
+        paths = {}
+        for part in ("ca_file", "cert", "key"):
+            path = Path(name) / f"{part}.pem"
+            path.write_text(made[part], encoding="ascii")
+            paths[part] = str(path)
+        roles = {
+            f"tls_{role}_{part}": paths[part] for role in ("scheduler", "worker", "client") for part in ("cert", "key")
+        }
+        yield Security(tls_ca_file=paths["ca_file"], require_encryption=True, **roles)

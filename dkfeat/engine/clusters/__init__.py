@@ -1,1 +1,0 @@
-"""Clusters started for a run: embedded, SLURM, Kubernetes, SSH."""
