@@ -20,8 +20,8 @@ ROOT = Path(dkfeat.__file__).parent.parent
 COMMAND = "from dkfeat.cli import main; main()"
 STOPPING = """
 import runpy, signal, sys, types
-from dkfeat.store.storage import crash_points
-crash_points.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)
+from dkfeat.store.storage import base
+base.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)
 """
 AVX2 = AVX2_LOOPS
 SCRIPT = "sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"

@@ -15,7 +15,7 @@ from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundEr
 from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
-from dkfeat.store.commit.target import check_target, locked
+from dkfeat.store.commit.begin import check_target, locked
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import read_spec, spec_conflict_remedy
 from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file

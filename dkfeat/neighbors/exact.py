@@ -13,7 +13,7 @@ from dkfeat.engine.dataset.verify import resolved_source
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source
-from dkfeat.store.manifest.record_table import planned_splits
+from dkfeat.store.manifest.records import planned_splits
 from dkfeat.validation import rows_as_csr
 
 if TYPE_CHECKING:

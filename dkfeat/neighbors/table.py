@@ -20,7 +20,7 @@ from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.scan import first_row, own_rows
-from dkfeat.store.commit.target import check_target
+from dkfeat.store.commit.begin import check_target
 from dkfeat.store.manifest.metadata import differences
 from dkfeat.store.shards.columns import ARROW_TYPES, TABLES
 from dkfeat.validation import check_integer

@@ -15,7 +15,7 @@ from dkfeat.engine.dataset.verify import resolved_source
 from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.base import REFUSED, join_blocks
-from dkfeat.store.manifest.record_table import planned_splits
+from dkfeat.store.manifest.records import planned_splits
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split

@@ -80,7 +80,7 @@ def test_bytes__do_not_depend_on_global_random_states(source, golden, tmp_path, 
 CLOCK = """
 import sys, time
 from datetime import datetime
-import dkfeat.store.commit.target
+import dkfeat.store.commit.begin
 from tests.engine.helpers import BLOCK, featurized
 
 wrong = datetime.fromisoformat(sys.argv[1])
@@ -91,7 +91,7 @@ class Clock(datetime):
         return wrong.astimezone(tz)
 
 time.time, time.time_ns = wrong.timestamp, lambda: int(wrong.timestamp() * 1e9)
-dkfeat.store.commit.target.datetime = Clock
+dkfeat.store.commit.begin.datetime = Clock
 source = dkfeat.LibsvmSource(sys.argv[2], blocksize=BLOCK)
 print(featurized(source, sys.argv[3], scheduler="synchronous").run["ended"])
 """

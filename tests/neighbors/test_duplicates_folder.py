@@ -16,7 +16,7 @@ from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictErro
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
 from dkfeat.neighbors.deduplication import exact, stages, work_files
 from dkfeat.neighbors.deduplication.bands import BandFiles, FindPairs
-from dkfeat.store.commit.target import locked
+from dkfeat.store.commit.begin import locked
 from dkfeat.store.storage.local import LocalStorage
 
 N_ROWS, N_COLUMNS = 300, 40

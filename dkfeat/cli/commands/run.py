@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from dkfeat.engine.open import Target
     from dkfeat.sources.base import Source
-    from dkfeat.store.commit.status import Status
+    from dkfeat.store.commit.maintenance import Status
     from dkfeat.store.manifest.manifest import Manifest
 
 
@@ -298,7 +298,7 @@ def _run_part(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set
 
 
 def _status(part: FeaturizeConfig) -> Status | None:
-    from dkfeat.store.commit.status import status
+    from dkfeat.store.commit.maintenance import status
 
     target_options = resolve_options(part.target_options, "target_options")
     try:

@@ -13,8 +13,7 @@ from dkfeat.blocks import RESERVED, SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
 from dkfeat.sources.base import Origin, Piece, Scan, Source, SplitScan
-from dkfeat.store.manifest.record_table import planned_splits
-from dkfeat.store.manifest.records import ShardEntry
+from dkfeat.store.manifest.records import ShardEntry, planned_splits
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.shards.reader import ShardReader
 from dkfeat.store.storage.base import DATA

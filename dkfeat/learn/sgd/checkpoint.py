@@ -18,7 +18,7 @@ from dkfeat.canonical import dumps, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.store.outputs import check_outside
-from dkfeat.store.storage.crash_points import passed
+from dkfeat.store.storage.base import passed
 from dkfeat.store.storage.local import flush_folder
 
 CURRENT, FORMER = "checkpoint", "checkpoint.former"

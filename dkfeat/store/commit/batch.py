@@ -1,23 +1,22 @@
-"""Batch in progress: its plan, its lock, and its commit."""
+"""Batch in progress: its plan, its lock, the publication of its shards by workers, and its commit."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import secrets
 import socket
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
-from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
-from dkfeat.store.commit.publish import check_holder, create_or_keep
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError, cause_of
 from dkfeat.store.commit.run_log import LogWriter
-from dkfeat.store.commit.target import now
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import PLAN_NAME, BatchPlan, plan_name, read_plan
 from dkfeat.store.manifest.manifest import (
@@ -31,11 +30,10 @@ from dkfeat.store.manifest.manifest import (
     RecordsEntry,
     parse_head,
 )
-from dkfeat.store.manifest.record_table import Records
-from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry, SourceEntry, check_shard_name
-from dkfeat.store.shards.codec import planned_shards
-from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as
+from dkfeat.store.manifest.records import NO_BAD_ROWS, SHARD_NAME, Records, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.store.shards.codec import EncodedShard, check_whole, planned_shards
+from dkfeat.store.storage import base
+from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,11 +44,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NONE: Mapping[str, bool] = MappingProxyType({})
-
-BAD_INPUT = ConfigError.exit_code
-"""Exit status of errors in data or settings, which would occur again in the same run."""
-STORAGE = ShardError.exit_code
-"""Exit status of storage errors."""
+_DISK_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+_ATTEMPTS = 3
+_IDENTITY = ("spec_fp", "split", "piece", "range", "source_sha256", "last")
 MOST_CHANGED = 100
 """Maximum number of names of changed sources in a manifest, which must not grow with the number of batches."""
 
@@ -106,21 +102,19 @@ class Batch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(error, DkfeatError) and error.exit_code == BAD_INPUT:
+            if isinstance(error, DkfeatError) and error.exit_code == ConfigError.exit_code:  # it would occur again
                 with suppress(OSError):  # the original error is raised instead
                     self._withdraw()
-            storage_failed = isinstance(error, OSError) and getattr(error, "exit_code", STORAGE) == STORAGE
-            if not storage_failed:
+            code = getattr(error, "exit_code", ShardError.exit_code)
+            if not isinstance(error, OSError) or code != ShardError.exit_code:  # otherwise the storage failed
                 self.log.end(error)
         finally:
             self.close()
 
     def _withdraw(self) -> None:
         """Delete the plan if it has no shards, so that corrected files or options get a new plan."""
-        holder = self.storage.holder()
-        if holder is None or holder.run_id != self.id:  # the lock was broken: the plan may belong to another run
-            return
-        if self.plan is None:
+        values = self.storage.lock_values() or {}
+        if self.plan is None or values.get("run_id") != self.id:  # the plan may belong to the run that broke the lock
             return
         # The order matters: under the new id no task of this run passes its check any more; a task that passed it
         # before has linked its shard, which the list shows, or lost its temporary file and fails.
@@ -134,7 +128,7 @@ class Batch:
 
     def close(self) -> None:
         """Release the lock of the target; a second call does nothing."""
-        crash_points.passed("before_unlock")
+        base.passed("before_unlock")
         self.lock.release()
 
     def commit(
@@ -199,7 +193,8 @@ class Batch:
                 self.storage.sweep()
             self.log.is_committed = True
             return self.manifest
-        run = {
+        former = self.manifest
+        run: dict[str, Any] = {
             "id": self.id,
             "host": socket.gethostname(),
             "started": self.log.started,
@@ -207,18 +202,21 @@ class Batch:
             "versions": dict(versions),
             "numeric_env": numeric_env,
             "source_root": self.source_root,
-            **({"changed_sources": list(self.changed[:MOST_CHANGED])} if self.changed else {}),
-            **({"n_changed_sources": len(self.changed)} if len(self.changed) > MOST_CHANGED else {}),
-            **self._numeric_envs(numeric_envs),
         }
+        if self.changed:
+            run["changed_sources"] = list(self.changed[:MOST_CHANGED])
+        if len(self.changed) > MOST_CHANGED:
+            run["n_changed_sources"] = len(self.changed)
+        environments = sorted({*(former.numeric_envs if numeric_envs and former else ()), *numeric_envs})
+        if len(environments) > 1:
+            run["numeric_envs"] = environments
         try:
             new = [entry for entry in made if entry.split >= self._first_split]
-            added = Records.of(new, _sources(self.plan, new, final_newlines), self.plan.splits, self.plan.files)
-            records = added if self.manifest is None else Records.joined([self.manifest.records, added])
+            records = Records.of(new, _sources(self.plan, new, final_newlines), self.plan.splits, self.plan.files)
+            if former is not None:
+                records = Records.joined([former.records, records])
             data = records.to_parquet()
             rows, nnz, n_empty = records.sums().values()
-            former = self.manifest
-            previous = None if former is None else PreviousManifest(name=former.name, sha256=former.sha256)
             head = Head(
                 requires=(RECORDS,),
                 number=self.plan.number,
@@ -236,7 +234,7 @@ class Batch:
                     splits=records.n_splits,
                     shards=records.n_shards,
                 ),
-                previous=previous,
+                previous=None if former is None else PreviousManifest(name=former.name, sha256=former.sha256),
                 run=run,
             )
             manifest = Manifest.of(head, records)
@@ -248,12 +246,6 @@ class Batch:
     def _first_split(self) -> int:
         """Number of the first split that is not committed."""
         return self.manifest.n_splits if self.manifest is not None else 0
-
-    def _numeric_envs(self, added: Sequence[str]) -> dict[str, list[str]]:
-        """Key of the run block with the numeric environments of all shards, if there is more than one."""
-        before = self.manifest.numeric_envs if added and self.manifest is not None else ()
-        found = sorted({*before, *added})
-        return {"numeric_envs": found} if len(found) > 1 else {}
 
     def _preflight(self, entries: Sequence[ShardEntry]) -> None:
         """Raise an error if readers would reject the manifest: compare its shards and files with those on disk."""
@@ -301,35 +293,28 @@ class Batch:
         """Raise an error if the spec or the plan was changed, or a file was deleted that readers of the shards need."""
         with faults_as(CommitError, f"{self.storage.url}: cannot commit"):
             names = [f"{META}/{name}" for name in self.storage.list(META, sizes=False)]
-            required = [SPEC]
-            if self.manifest is not None:
-                required.append(f"{META}/{self.manifest.name}")
+            required = [SPEC, *([f"{META}/{self.manifest.name}"] if self.manifest is not None else ())]
             if SPEC in names:
                 spec = metadata.read_spec(self.storage)
-                self._check_unchanged(SPEC, fingerprint(spec) == self.spec_fp, "restore it from a copy and run again")
+                self._check(fingerprint(spec) == self.spec_fp, SPEC, "changed", "restore it from a copy and run again")
                 landmarks = metadata.landmarks_of(spec)
                 if landmarks is not None:
                     required.append(f"{META}/{metadata.sidecar_name('landmarks', landmarks)}")
-            gone = next((name for name in required if name not in names), None)
-            if gone is not None:
-                raise CommitError(
-                    f"{self.storage.url}/{gone} was deleted during the run, and nothing was committed; restore it from "
-                    "a copy and run again, or choose another target"
-                )
+            for name in required:
+                self._check(name in names, name, "deleted", "restore it from a copy and run again")
             if self.plan is not None:
                 name = f"{META}/{plan_name(self.plan.number)}"
                 if name not in names:
                     raise self._aborted(self.plan)
                 text = self.plan.to_json()
-                is_same = hashlib.sha256(self.storage.read(name)).digest() == hashlib.sha256(text).digest()
                 # parsed only if an earlier version wrote the same plan in other words, as this takes much memory
-                is_same = is_same or read_plan(self.storage, self.plan.number).to_json() == text
-                self._check_unchanged(name, is_same, "restore it from a copy or delete it, and run again")
+                is_same = self.storage.read(name) == text or read_plan(self.storage, self.plan.number).to_json() == text
+                self._check(is_same, name, "changed", "restore it from a copy or delete it, and run again")
 
-    def _check_unchanged(self, name: str, is_same: bool, remedy: str) -> None:
-        if not is_same:
+    def _check(self, holds: bool, name: str, what: str, remedy: str) -> None:
+        if not holds:
             raise CommitError(
-                f"{self.storage.url}/{name} was changed during the run, and nothing was committed; {remedy}, or choose "
+                f"{self.storage.url}/{name} was {what} during the run, and nothing was committed; {remedy}, or choose "
                 "another target"
             )
 
@@ -359,7 +344,7 @@ class Batch:
         name = f"{META}/{manifest.name}"
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
             create_or_keep(self.storage, f"{META}/{manifest.records_name}", records)
-            crash_points.passed("before_manifest")
+            base.passed("before_manifest")
             if self.storage.size(f"{META}/{plan_name(self.plan.number)}") is None:
                 raise self._aborted(self.plan)
             try:
@@ -375,13 +360,13 @@ class Batch:
                         f"{self.storage.url}: {manifest.name} was committed first by run {there.run.get('id')!a}"
                     ) from None
                 manifest = metadata.read_numbered(self.storage, there.number, there.sha256)
-        crash_points.passed("after_manifest")
+        base.passed("after_manifest")
         self.log.is_committed = True
         with faults_as(
             CommitError, f"{self.storage.url}: {manifest.name} is committed, but {SUCCESS} cannot be written"
         ):
             mark_success(self.storage, manifest)
-            crash_points.passed("after_success")
+            base.passed("after_success")
             self.storage.sweep()
         _remove_superseded(self.storage, manifest)
         return manifest
@@ -435,11 +420,159 @@ def _sources(plan: BatchPlan, entries: Iterable[ShardEntry], final_newlines: Map
             rows[first + offset] += count
         for offset, reason, count in entry.bad_rows:
             bad_rows[first + offset][reason] += count
-    sources = []
-    for position, file in enumerate(plan.files):
-        values: dict[str, Any] = {**file.identity, "rows": rows[position]}
-        values["final_newline"] = final_newlines.get(file.name)
-        if position in bad_rows:
-            values["bad_rows"] = dict(sorted(bad_rows[position].items()))
-        sources.append(SourceEntry(**values))
-    return sources
+    return [
+        SourceEntry(
+            name=file.name,
+            size=file.size,
+            mtime_ns=file.mtime_ns,
+            etag=file.etag,
+            rows=rows[position],
+            bad_rows=dict(sorted(bad_rows[position].items())) if position in bad_rows else NO_BAD_ROWS,
+            final_newline=final_newlines.get(file.name),
+        )
+        for position, file in enumerate(plan.files)
+    ]
+
+
+def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], *, run_id: str) -> ShardEntry | None:
+    """Return the manifest record of a shard that an earlier attempt published, made from the shard alone.
+
+    The whole file is checked: its seal, page checksums, rows and footer. A damaged file is set aside under
+    the metadata folder, with a warning in the log, and the shard counts as missing.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the target.
+    name : str
+        Name of the shard, from ``shards.shard_name``.
+    expected : mapping
+        Values that the shard's footer must have, by the names of `ShardFooter`, such as spec_fp, split, piece and, if
+        they are known, range, source_sha256 and last; a footer with other values counts as damaged.
+    run_id : str
+        ``Batch.id`` of the run that the task belongs to.
+
+    Returns
+    -------
+    entry : ShardEntry or None
+        Record, or None if there is no undamaged shard of that name.
+
+    Raises
+    ------
+    ShardError
+        If the shard cannot be read from the storage.
+    CommitConflictError
+        If the shard is damaged, but another run now holds the lock of the target.
+    """
+    path = f"{DATA}/{check_shard_name(name)}"
+    with _named_faults(storage, name):
+        if storage.size(path) is None:
+            return None
+        data = storage.load(path)
+        try:
+            footer, sha256 = check_whole(data, name)
+            for key, value in expected.items():
+                if getattr(footer, key) != value:
+                    raise ShardError(f"{name}: its footer states {key}={getattr(footer, key)!r}, expected {value!r}")
+        except ShardError as fault:
+            check_holder(storage, run_id)
+            aside = storage.set_aside(path)
+            logger.warning("%s: damaged shard set aside as %s: %s", storage.url, aside, fault)
+            return None
+        return footer.entry(name, len(data), sha256)
+
+
+def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) -> ShardEntry:
+    """Create a shard in the data set atomically, unless an undamaged one of that name exists.
+
+    Before: nothing, or a shard of that name. After: one whole shard. If the process dies during the call: nothing or
+    the whole shard, and perhaps a temporary file, which the next run removes. Calling again is safe.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the target.
+    name : str
+        Name of the shard, from ``shards.shard_name``.
+    shard : EncodedShard
+        Shard, from ``shards.encode_shard``.
+    run_id : str
+        ``Batch.id`` of the run that the task belongs to.
+
+    Returns
+    -------
+    entry : ShardEntry
+        Record of the published shard: of this one or, if another attempt published other bytes first, of that one.
+
+    Raises
+    ------
+    ShardError
+        If the shard cannot be written, most often because the disk is full; the message names the shard and the
+        free space.
+    CommitConflictError
+        If the run does not hold the lock of the target any more: its driver died and another run took over, or its
+        batch was aborted.
+    """
+    path, entry = f"{DATA}/{check_shard_name(name)}", shard.entry(name)
+    expected = {key: getattr(shard.footer, key) for key in _IDENTITY}
+    with _named_faults(storage, name, entry.size):
+        for _ in range(_ATTEMPTS):
+            try:
+                storage.create(path, shard.data, before_publish=lambda: check_holder(storage, run_id))
+            except FileNotFoundError:
+                check_holder(storage, run_id)
+                raise CommitConflictError(
+                    f"{storage.url}: the temporary file of {name} was removed by a commit, or by another run that took "
+                    f"over the target; if run {run_id} is still in progress, run again"
+                ) from None
+            except FileExistsError:
+                found = existing_entry(storage, name, expected, run_id=run_id)
+                if found is None:
+                    continue
+                if found.sha256 != entry.sha256:
+                    logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
+                return found
+            size = storage.size(path)
+            if size != entry.size:
+                raise ShardError(f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}")
+            return entry
+    raise ShardError(f"{storage.url}/{path}: a damaged shard of this name was found and set aside {_ATTEMPTS} times")
+
+
+def check_holder(storage: Storage, run_id: str) -> None:
+    """Raise `CommitConflictError` if a run does not hold the lock of the target."""
+    values = storage.lock_values()
+    if values is None and storage.size(SPEC) is None:
+        raise ShardError(f"{storage.url}: the target was deleted during the run")
+    if (values or {}).get("run_id") != run_id:
+        raise CommitConflictError(
+            f"{storage.url}: run {run_id} does not hold the lock any more; its tasks may not change the target"
+        )
+
+
+def create_or_keep(storage: Storage, name: str, data: bytes) -> None:
+    """Create a file; keep an equal one of a run that died before it used the file, and set another one aside."""
+    try:
+        storage.create(name, data)
+    except (FileExistsError, FileNotFoundError):  # not found: a faster run removed our temporary file
+        if storage.size(name) is None:
+            raise
+        if storage.size(name) != len(data) or storage.read(name) != data:
+            aside = storage.set_aside(name)
+            logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
+            storage.create(name, data)
+
+
+@contextmanager
+def _named_faults(storage: Storage, name: str, size: int = 0) -> Iterator[None]:
+    """Convert an error of the storage to a `ShardError` that names the shard and, on a full disk, the free space."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        cause = cause_of(fault)
+        if fault.errno in _DISK_FULL:
+            free = storage.free_bytes() or 0
+            cause += f"; it needs {size:,} bytes, {free:,} are free: delete other files and run again"
+        raise ShardError(f"{storage.url}/{DATA}/{name}: cannot be {'written' if size else 'read'}: {cause}") from fault

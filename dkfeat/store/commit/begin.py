@@ -11,26 +11,27 @@ lists; the next run finds and keeps them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
-from dkfeat.store.commit.batch import Batch, mark_success
-from dkfeat.store.commit.compare import changed_sources, fingerprint_of_root, splits_to_repair
-from dkfeat.store.commit.publish import create_or_keep
+from dkfeat.filesystems.urls import shown_url
+from dkfeat.store.commit.batch import Batch, create_or_keep, mark_success
 from dkfeat.store.commit.run_log import LogWriter, close_log
-from dkfeat.store.commit.target import check_unused, hold
 from dkfeat.store.manifest import metadata
-from dkfeat.store.manifest.batch_plan import BatchPlan, numbered, plan_name
+from dkfeat.store.manifest.batch_plan import BatchPlan, check_pinned, numbered, plan_name
+from dkfeat.store.manifest.manifest import Manifest
 from dkfeat.store.manifest.metadata import SIDECAR_NAME
-from dkfeat.store.manifest.records import check
-from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import META, SPEC, SUCCESS, Lock, Storage, faults_as
+from dkfeat.store.manifest.records import check, planned_splits
+from dkfeat.store.storage import base
+from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
-    from dkfeat.store.manifest.manifest import Manifest
 
     Splits = Sequence[Split] | Callable[[Sequence[SourceFile]], Sequence[Split]]
 
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_OUT_OF_ORDER = 1_000_000
 """First number of a split that has seven digits; names of shards are in the order of rows only up to there."""
+KEEP = 'on_changed_source="keep", --on-changed-source keep'
+_SHOWN = 5
 
 
 def begin(
@@ -180,7 +183,7 @@ def _plan(
         )
         plan = plan.located(files, f"abort the interrupted batch with `dkfeat abort {storage.url}`")
         logger.info("%s: resuming batch %d of %d splits", storage.url, number, len(plan.splits))
-    crash_points.passed("after_plan")
+    base.passed("after_plan")
     return number, plan
 
 
@@ -213,3 +216,164 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
             if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:
                 storage.remove(f"{META}/{name}")  # it belonged to the former spec
         logger.info("%s: its former settings, with which nothing was made, are replaced", storage.url)
+
+
+def changed_sources(
+    storage: Storage, manifest: Manifest, files: Sequence[SourceFile], *, keep: bool
+) -> tuple[str, ...]:
+    """Return the names of the committed sources that have changed or vanished.
+
+    Raises
+    ------
+    SpecConflictError
+        If a source has changed or vanished and `keep` is False, or a new file has the size and the time or tag of one.
+    """
+    found = {file.name: file for file in files}
+    remedy = f"keep its rows as they are committed ({KEEP}), or choose another target"
+    columns = manifest.records.sources
+    keys = ("name", "size", "mtime_ns", "etag", "rows")
+    committed = list(zip(*(columns[key].tolist() for key in keys), strict=True))
+    changed = {}  # rows and properties by name
+    for place, (name, *identity, rows) in enumerate(committed):
+        file = found.get(name)
+        if file is not None and identity == [file.size, file.mtime_ns, file.etag]:
+            continue  # nearly all of up to a million files are unchanged
+        try:
+            check_pinned(manifest.sources[place].identity, file, f"since {manifest.name} was committed", remedy)
+        except SpecConflictError:
+            if not keep:
+                raise
+            changed[name] = (rows, *identity)
+    root = manifest.run.get("source_root")
+    has_no_tags = any(etag is None and name in found for name, _, _, etag, _ in committed)
+    if has_no_tags and root not in (None, fingerprint_of_root(files)):
+        logger.warning(
+            "%s: the sources are in another folder than when %s was committed. Files of the same names, sizes and "
+            "times are taken for the committed ones; `dkfeat verify --inputs` compares their bytes",
+            storage.url,
+            manifest.name,
+        )
+    if changed:
+        listed = {name for name, *_ in committed}
+        _check_not_renamed(changed, [file for file in files if file.name not in listed], found)
+        logger.warning(
+            "%s: %d of %d committed sources changed or are gone, such as %a; their rows stay as they are committed",
+            storage.url,
+            len(changed),
+            len(committed),
+            next(iter(changed)),
+        )
+    return tuple(changed)
+
+
+def fingerprint_of_root(files: Sequence[SourceFile]) -> str:
+    """Return the hash of the folder to which the names of files are relative."""
+    return fingerprint(shown_url(files[0].url).removesuffix(files[0].name)) if files else ""
+
+
+def _check_not_renamed(
+    changed: Mapping[str, tuple[int, int, int | None, str | None]],
+    new: Sequence[SourceFile],
+    found: Mapping[str, SourceFile],
+) -> None:
+    """Raise an error if a new file has the size and the time or tag of a source that changed or vanished."""
+    names = {
+        (size, mtime_ns, etag): name
+        for name, (rows, size, mtime_ns, etag) in changed.items()
+        if rows and (mtime_ns, etag) != (None, None)
+    }
+    for file in new:
+        name = names.get((file.size, file.mtime_ns, file.etag))
+        if name is not None:
+            state, kind = "has changed" if name in found else "is gone", "tag" if file.etag else "time"
+            raise SpecConflictError(
+                f"source {file.name!a} has the size and {kind} of {name!a}, which is committed and {state}: its rows "
+                "would be committed twice. Give the file its committed name and the same paths and patterns as before, "
+                "or move it to a folder outside of them"
+            )
+
+
+def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[SourceFile]) -> tuple[Split, ...]:
+    """Find the splits whose committed shards are missing or of another size.
+
+    Raises
+    ------
+    SpecConflictError
+        If a file of such a split has changed.
+    """
+    damaged = manifest.missing(storage.list(DATA))
+    if not damaged:
+        return ()
+    names = ", ".join(entry.name for entry in damaged[:_SHOWN])
+    names += f" and {len(damaged) - _SHOWN} more" if len(damaged) > _SHOWN else ""
+    logger.warning(
+        "%s: %d of %d committed shards are missing or truncated: %s; making them again",
+        storage.url,
+        len(damaged),
+        len(manifest.shards),
+        names,
+    )
+    splits = [*planned_splits(manifest.records, {entry.split for entry in damaged})]
+    found = {file.name: file for file in files}
+    pinned = [file for split in splits for file in split.files]  # names of shards are functions of their properties
+    for file in pinned:
+        when = f"since shards were committed that are now missing or truncated ({names})"
+        check_pinned(file.identity, found.get(file.name), when)
+    located = {file.name: replace(file, url=found[file.name].url) for file in pinned}
+    return tuple(split.with_files(located) for split in splits)
+
+
+def hold(storage: Storage, break_lock: str | None = None) -> Lock:
+    """Lock a target under a new run id.
+
+    Raises
+    ------
+    TargetBusyError
+        If another run holds the target; the message names it.
+    CommitError
+        If the storage fails.
+    """
+    holder = {"run_id": secrets.token_hex(16), "since": now()}
+    with faults_as(CommitError, f"{storage.url}: cannot lock it"):
+        return storage.acquire(holder, break_lock=break_lock)
+
+
+@contextmanager
+def locked(storage: Storage, break_lock: str | None = None) -> Iterator[Lock]:
+    """Hold the lock of a target in a ``with`` statement; errors as from `hold`."""
+    lock = hold(storage, break_lock)
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def check_target(storage: Storage) -> None:
+    """Raise an error, before any work, if a run cannot use a target; nothing is changed.
+
+    Raises
+    ------
+    TargetBusyError
+        If a live run holds the target; the message names it. Only `hold` excludes other runs.
+    CommitError
+        If the target is not a data set and holds files under the names of one, or cannot be read.
+    """
+    holder = None
+    with suppress(OSError):  # reported below
+        holder = storage.holder()
+    if holder is not None and holder.alive:
+        raise holder.busy_error(storage.url)
+    with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
+        if storage.size(SPEC) is None:
+            check_unused(storage)
+
+
+def check_unused(storage: Storage) -> None:
+    """Raise `CommitError` if a target without a spec has files in ``data/`` or a ``_SUCCESS``."""
+    foreign: list[str] = []
+    with suppress(FileNotFoundError):
+        foreign = [f"{DATA}/{name}" for name in storage.list(DATA)]
+    if storage.size(SUCCESS) is not None:
+        foreign.append(SUCCESS)
+    if foreign:
+        raise CommitError(f"{storage.url} holds files that dkfeat did not write: {foreign[:3]}; choose another target")

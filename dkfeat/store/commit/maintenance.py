@@ -1,4 +1,4 @@
-"""Maintenance of a data set: abort a batch, delete leftovers, and break the lock of a dead run.
+"""Status of a data set, and its maintenance: abort a batch, delete leftovers, and break the lock of a dead run.
 
 Only this module deletes files of earlier runs. It holds the lock, so that no run writes at the same time, and deletes
 single files by name: never a folder, and only names that dkfeat creates. If a call is interrupted, the same call
@@ -10,23 +10,238 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from typing import Any
 
-from dkfeat.errors import CommitError, DkfeatError, cause_of
+from dkfeat.errors import CommitError, DkfeatError, ShardError, cause_of
 from dkfeat.store.commit.batch import mark_success
-from dkfeat.store.commit.run_log import log_batch
-from dkfeat.store.commit.target import hold, locked
+from dkfeat.store.commit.begin import hold, locked
+from dkfeat.store.commit.run_log import log_batch, read_logs
 from dkfeat.store.manifest import metadata
-from dkfeat.store.manifest.batch_plan import plan_name
-from dkfeat.store.manifest.manifest import RECORDS_NAME
+from dkfeat.store.manifest.batch_plan import BatchPlan, plan_name
+from dkfeat.store.manifest.manifest import RECORDS_NAME, Manifest, manifest_name
 from dkfeat.store.manifest.records import SHARD_NAME
-from dkfeat.store.shards.codec import planned_shards
-from dkfeat.store.storage import crash_points, open_storage
-from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
+from dkfeat.store.shards.codec import planned_shards, read_footer
+from dkfeat.store.storage import base, open_storage
+from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Holder, Storage, faults_as
 
 _SET_ASIDE = re.compile(SHARD_NAME.pattern + r"\.[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Summary of the newest manifest."""
+
+    number: int
+    """Number of committed batches."""
+    rows: int
+    """Number of rows in all shards."""
+    shards: int
+    """Number of shards."""
+    size: int
+    """Size of the shards in bytes."""
+    sources: int
+    """Number of source files covered."""
+    at: str
+    """Time of the commit, as an ISO date and time."""
+    run_id: str
+    """Id of the run that committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """Batch that is planned and not committed."""
+
+    number: int
+    """Number of the plan, and of the manifest that will commit it."""
+    sources: tuple[str, ...]
+    """Names of the source files in the batch."""
+    splits: int
+    """Number of planned splits."""
+    splits_done: int
+    """Number of splits whose shards are all present, by their footers."""
+    shards: tuple[str, ...]
+    """Shards of the batch that are in ``data/`` so far; no manifest lists them."""
+
+    @property
+    def splits_left(self) -> int:
+        """Number of splits still to do."""
+        return self.splits - self.splits_done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """Newest run that made or tried to make shards, from its log."""
+
+    run_id: str
+    """Id of the run."""
+    outcome: str
+    """See `RunLog.outcome`."""
+    error: str
+    """Error that ended the run, one line; empty if there was none."""
+    shards: int
+    """Number of shards that the run wrote or found."""
+    started: str
+    """Time at which the run locked the target, as an ISO date and time."""
+    ended: str
+    """Time at which the run ended, or its log was last written, as an ISO date and time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Status of a data set."""
+
+    target: str
+    """Path or URL of the data set."""
+    committed: Committed | None
+    """Newest commit; None before the first."""
+    marked: bool
+    """True if ``_SUCCESS`` names the newest manifest and so tells other Parquet readers that it is complete."""
+    holder: Holder | None
+    """Run that holds the target, or held it and died; None if there is none."""
+    unfinished: Unfinished | None
+    """Batch that is in progress or was interrupted; None if there is none."""
+    missing: tuple[str, ...]
+    """Committed shards that are missing or of another size."""
+    unlisted: tuple[str, ...]
+    """Files under ``data/`` that neither a manifest nor the unfinished batch lists; readers ignore them."""
+    last_run: LastRun | None = None
+    """Newest run that has a log; None if there is none."""
+
+    @property
+    def state(self) -> str:
+        """One word: the first that applies of "running", "damaged", "unfinished", "empty" and "complete".
+
+        "complete": everything planned is committed and marked by ``_SUCCESS``, and no run is writing. If the state is
+        "unfinished" or "damaged", another run with the same arguments completes it.
+        """
+        if self.holder is not None and self.holder.alive is not False:
+            return "running"
+        if self.missing:
+            return "damaged"
+        if self.unfinished is not None or (self.committed is not None and not self.marked):
+            return "unfinished"
+        return "empty" if self.committed is None else "complete"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain JSON values, including `state`."""
+        values: dict[str, Any] = {"state": self.state, **asdict(self)}
+        if self.unfinished is not None:
+            values["unfinished"]["splits_left"] = self.unfinished.splits_left
+        return values
+
+
+def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[str, Any] | None = None) -> Status:
+    r"""Report the status of a data set, also while a run writes to it.
+
+    The function reads manifests, plans, names and sizes, and one footer for each split of an unfinished batch. It reads
+    no shard in full; `verify` does. It writes nothing and takes no lock.
+
+    Parameters
+    ----------
+    target : str or path
+        Folder or URL that `dkfeat.featurize` wrote or is writing.
+    storage_options : mapping or None
+        Options of fsspec for a URL.
+
+    Returns
+    -------
+    status : Status
+        Status; its ``state`` is a summary in one word.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        If there is no data set, or its metadata is damaged.
+    dkfeat.errors.SpecConflictError
+        If a newer version of dkfeat wrote it.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, dkfeat
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
+    >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
+    >>> found = dkfeat.status(folder / "features")
+    >>> found.state, found.committed.rows, found.unfinished
+    ('complete', 2, None)
+    """
+    storage = open_storage(target, storage_options)
+    with faults_as(ShardError, f"{storage.url}: cannot be inspected"):
+        holder = storage.holder()
+        manifest, plan = _newest(storage)
+        sizes = {}
+        if manifest or plan:
+            with suppress(FileNotFoundError):  # without the folder, all shards are missing
+                sizes = storage.list(DATA)
+        marked = manifest is not None and metadata.read_success(storage) == (manifest.name, manifest.sha256)
+        listed = manifest.sizes() if manifest else {}
+        planned = planned_shards(plan, sizes) if plan else {}
+        return Status(
+            target=storage.url,
+            committed=None
+            if manifest is None
+            else Committed(
+                number=manifest.number,
+                rows=manifest.rows,
+                shards=len(manifest.shards),
+                size=manifest.size,
+                sources=len(manifest.sources),
+                at=str(manifest.run.get("ended", "")),
+                run_id=str(manifest.run.get("id", "")),
+            ),
+            marked=marked,
+            holder=holder,
+            unfinished=None if plan is None else _unfinished(storage, plan, planned),
+            missing=tuple(entry.name for entry in manifest.missing(sizes)) if manifest else (),
+            unlisted=tuple(name for name in sizes if name not in listed and name not in planned),
+            last_run=_last_run(storage),
+        )
+
+
+def _last_run(storage: Storage) -> LastRun | None:
+    logs = read_logs(storage, only_newest=True)
+    names = [item.name for item in fields(LastRun)]
+    return LastRun(**{name: getattr(logs[0], name) for name in names}) if logs else None
+
+
+def _newest(storage: Storage) -> tuple[Manifest | None, BatchPlan | None]:
+    """Newest manifest, and the plan that follows it; read again if a run commits in between."""
+    while True:
+        manifest = metadata.newest_manifest(storage)
+        number, plan = metadata.next_batch(storage, manifest)
+        if plan is None or storage.size(f"{META}/{manifest_name(number)}") is None:
+            return manifest, plan
+
+
+def _unfinished(storage: Storage, plan: BatchPlan, planned: Mapping[str, int]) -> Unfinished:
+    pieces: dict[int, list[str]] = {}
+    for name in sorted(planned):
+        pieces.setdefault(planned[name], []).append(name)
+    # pieces are made in order: a split is complete if its highest piece is marked as the last
+    whole = [names[-1] for names in pieces.values() if _piece(names[-1]) == len(names) - 1]
+    done = sum(storage.map(lambda name: _is_last(storage, name), whole))
+    return Unfinished(
+        number=plan.number,
+        sources=tuple(file.name for file in plan.files),
+        splits=len(plan.splits),
+        splits_done=done,
+        shards=tuple(sorted(planned)),
+    )
+
+
+def _piece(name: str) -> int:
+    return int(name.split("-")[2])
+
+
+def _is_last(storage: Storage, name: str) -> bool:
+    try:
+        with storage.open(f"{DATA}/{name}") as file:
+            return read_footer(file, name).last
+    except OSError:  # damaged, or removed meanwhile: the piece will be made again
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +339,14 @@ def abort(
         if plan is not None:
             storage.remove(SUCCESS)
             for name in names:
-                crash_points.passed("abort_before_shard")
+                base.passed("abort_before_shard")
                 storage.remove(name)
-            crash_points.passed("abort_before_plan")
+            base.passed("abort_before_plan")
             storage.remove(path)
-            crash_points.passed("abort_after_plan")
+            base.passed("abort_after_plan")
         if manifest is not None and not manifest.missing(storage.list(DATA)):  # otherwise a run repairs it and marks it
             mark_success(storage, manifest)
-            crash_points.passed("abort_after_success")
+            base.passed("abort_after_success")
         return aborted
 
 

@@ -18,9 +18,8 @@ from typing import Any, Self
 
 from dkfeat.canonical import Count, check_length, dumps, parse_object, typed
 from dkfeat.errors import ShardError
-from dkfeat.store.commit.target import now
 from dkfeat.store.manifest.records import check
-from dkfeat.store.storage.base import META, Storage
+from dkfeat.store.storage.base import META, Storage, now
 
 LOG_NAME = re.compile(r"log-([0-9]{6,12})-([0-9]{4,12})\.json")
 MOST_POINTS = 256

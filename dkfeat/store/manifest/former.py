@@ -15,30 +15,23 @@ from dkfeat.blocks import BadCount
 from dkfeat.canonical import Count, Name, Sha256, parse_typed, typed
 from dkfeat.store.manifest.batch_plan import read_plan
 from dkfeat.store.manifest.manifest import Head
-from dkfeat.store.manifest.record_table import SUMS, Columns, Records
-from dkfeat.store.manifest.records import ShardEntry, SourceEntry, check
+from dkfeat.store.manifest.records import Columns, Records, ShardEntry, SourceEntry, check
 from dkfeat.store.storage.base import META, Storage, read_listed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Listed:
     shards: tuple[ShardEntry, ...]
     sources: tuple[SourceEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _SegmentEntry:
     sha256: Sha256
     size: Count
-    sources: Count
-    splits: Count
-    shards: Count
-    rows: Count
-    nnz: Count
-    n_empty: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Segments:
     segments: tuple[_SegmentEntry, ...]
 
@@ -93,8 +86,8 @@ class _Segment:
     shards: _ShardColumns
 
 
-_DIGITS = {"name": 12, "sha256": 64, "source_sha256": 64}
-"""Number of hexadecimal digits of each shard in a column of text."""
+_ELSE: Columns = {"n_files": 1, "bad_rows": (), "rows_by_file": ()}
+"""Values of records for which a column states none, if not None."""
 
 
 def read_records(storage: Storage, head: Head, values: Mapping[str, Any]) -> Records:
@@ -113,68 +106,39 @@ def read_records(storage: Storage, head: Head, values: Mapping[str, Any]) -> Rec
 
 
 def _listed_records(storage: Storage, number: int, listed: _Listed, where: str) -> Records:
-    """Make the records that a manifest lists itself, after a check that they agree with the plans of its batches."""
-    shards, sources = listed.shards, listed.sources
+    """Make the records that a manifest lists itself; their splits and files are those of the plans of its batches."""
     plans = storage.map(lambda each: read_plan(storage, each), range(1, number + 1))
-    splits = [split for plan in plans for split in plan.splits]
     files = [file for plan in plans for file in plan.files]
-    agrees = [split.number for split in splits] == list(range(len(splits)))
-    agrees = agrees and max((entry.split for entry in shards), default=-1) + 1 == len(splits)
-    check(agrees, f"{where}: covers other splits than its {len(splits):,} planned ones")
-    for entry in shards:
-        split = splits[entry.split]
-        n_files = len(split.files) if split.others else 0
-        agrees = entry.source == split.file.name and len(entry.rows_by_file) == n_files
-        check(agrees, f"{where}: {entry.name} of {entry.source!a} does not agree with its planned split")
-    agrees = len(files) == len(sources)
-    agrees = agrees and all(a.identity == b.identity for a, b in zip(files, sources, strict=True))
-    check(agrees, f"{where}: lists other sources than its plans")
-    return Records.of(shards, sources, splits, files, where)
+    planned = [file.identity for file in files]
+    check(planned == [source.identity for source in listed.sources], f"{where}: lists other sources than its plans")
+    return Records.of(listed.shards, listed.sources, [split for plan in plans for split in plan.splits], files, where)
 
 
 def _read_segment(storage: Storage, entry: _SegmentEntry, manifest: str) -> Records:
     name = f"{META}/segment-{entry.sha256}.json"
     where = f"{storage.url}/{name}"
     segment = parse_typed(read_listed(storage, name, manifest, entry.size, entry.sha256), _Segment, where)
-    sources = _source_columns(segment.sources, where)
-    splits, shards = _split_columns(segment.splits, where), _shard_columns(segment.shards, where)
-    records = Records.of_columns(sources, splits, shards, where)
-    counts = {"sources": records.n_sources, "splits": records.n_splits, "shards": records.n_shards, **records.sums()}
-    agrees = all(getattr(entry, key) == counts[key] for key in ("sources", "splits", "shards", *SUMS))
-    check(agrees, f"{where}: a manifest that lists it states other sums")
-    return records
+    sources, splits, shards = segment.sources, segment.splits, segment.shards
+    return Records.of_columns(
+        _columns(sources, len(sources.size), f"{where}: sources"),
+        _columns(splits, len(splits.start), f"{where}: splits"),
+        _columns(shards, len(shards.size), f"{where}: shards"),
+        where,
+    )
 
 
-def _source_columns(columns: _SourceColumns, what: str) -> Columns:
-    count = len(columns.size)
-    found: Columns = {key: getattr(columns, key) or [None] * count for key in columns.__slots__ if key != "bad_rows"}
-    _check_lengths(found, count, f"{what}: sources")
-    bad_rows = _sparse(columns.bad_rows, count, {}, f"{what}: sources.bad_rows")
-    return {**found, "bad_rows": [[*counts.items()] for counts in bad_rows]}
-
-
-def _split_columns(columns: _SplitColumns, what: str) -> Columns:
-    count = len(columns.source)
-    found = {key: getattr(columns, key) for key in columns.__slots__}
-    found["n_files"] = columns.n_files or [1] * count
-    _check_lengths(found, count, f"{what}: splits")
+def _columns(group: _SourceColumns | _SplitColumns | _ShardColumns, count: int, what: str) -> Columns:
+    """Return columns of `count` records: hexadecimal digits as bytes, and a value for each record in all others."""
+    found: Columns = {}
+    for key in group.__slots__:
+        column = getattr(group, key)
+        if isinstance(column, str):
+            column = _binary(column, 12 if key == "name" else 64, f"{what}.{key}")
+        elif not isinstance(column, list):
+            column = _sparse(column or {}, count, _ELSE.get(key), f"{what}.{key}")
+        check(len(column) == count, f"{what}.{key} has length {len(column):,}, expected {count:,}")
+        found[key] = column
     return found
-
-
-def _shard_columns(columns: _ShardColumns, what: str) -> Columns:
-    count = len(columns.size)
-    few: Columns = {"rows_by_file": [], "bad_rows": (), "lines": None}
-    found = {key: getattr(columns, key) for key in columns.__slots__ if key not in (*few, *_DIGITS)}
-    for key, digits in _DIGITS.items():
-        found[key] = _binary(getattr(columns, key), digits, f"{what}: shards.{key}")
-    _check_lengths(found, count, f"{what}: shards")
-    sparse = {key: _sparse(getattr(columns, key), count, none, f"{what}: shards.{key}") for key, none in few.items()}
-    return {**found, **sparse}
-
-
-def _check_lengths(columns: Columns, count: int, what: str) -> None:
-    for name, column in columns.items():
-        check(len(column) == count, f"{what}.{name} has length {len(column):,}, expected {count:,}")
 
 
 def _sparse(values: Mapping[str, Any], count: int, none: Any, what: str) -> list[Any]:
@@ -183,7 +147,7 @@ def _sparse(values: Mapping[str, Any], count: int, none: Any, what: str) -> list
     for place, value in values.items():
         is_inside = place.isdecimal() and len(place) < 20 and int(place) < count
         check(is_inside, f"{what} has a position outside of {count:,}")
-        column[int(place)] = value
+        column[int(place)] = [*value.items()] if isinstance(value, dict) else value
     return column
 
 

@@ -12,12 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed
+from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.html import card, sparkline
 from dkfeat.messages import counted, show_bytes, show_label
-from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources
-from dkfeat.store.manifest.records import ShardEntry, check
+from dkfeat.store.manifest.records import EMPTY, Records, ShardEntry, Shards, Sources, check
 
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
 
@@ -41,10 +40,6 @@ class PreviousManifest:
     """File name inside the metadata folder."""
     sha256: Sha256
     """SHA-256 of that file."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "previous")
-        check(MANIFEST_NAME.fullmatch(self.name) is not None, f"previous: {self.name[:80]!a} is not a manifest's name")
 
 
 FORMAT = 1
@@ -73,9 +68,6 @@ class RecordsEntry:
     """Number of splits."""
     shards: Count
     """Number of shards."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "records")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +102,10 @@ class Head:
     """SHA-256 of the file that the manifest was read from; empty before it is written."""
 
     def __post_init__(self) -> None:
-        where = f"manifest {str(self.number)[:20]}"
-        check_fields(self, where, Head)
-        check(
-            (self.previous is None) == (self.number == 1) and self.number > 0, f"{where}: only number 1 has no previous"
-        )
-        if self.previous is not None:
-            check(self.previous.name == manifest_name(self.number - 1), f"{where}: previous is {self.previous.name}")
+        where = f"manifest {self.number}"
+        expected = manifest_name(self.number - 1) if self.number > 1 else None
+        previous = self.previous.name if self.previous is not None else None
+        check(previous == expected and self.number > 0, f"{where}: previous is {previous!a}, expected {expected!a}")
         check(all(map(math.isfinite, self.labels or ())), f"{where}: labels are not finite numbers")
 
     @property
@@ -260,25 +249,8 @@ class Manifest(Head):
 
     def _repr_html_(self) -> str:
         columns = {"columns of the source": f"{self.n_features:,}", "labels": labels_shown(self.labels)}
-        shards = [
-            {"shard": entry.name, "rows": entry.rows, "size": show_bytes(entry.size), "source": entry.source}
-            for entry in self.shards[:_SHOWN]
-        ]
-        sources = [
-            {"source": entry.name, "rows": entry.rows, "size": show_bytes(entry.size), "set aside": entry.n_bad_rows}
-            for entry in self.sources[:_SHOWN]
-        ]
-        run = {
-            key: ", ".join(f"{name} {each}" for name, each in value.items()) if isinstance(value, Mapping) else value
-            for key, value in self.run.items()
-        }
-        return card(
-            "Manifest",
-            {**self.facts(), **columns, "spec": self.spec_fp[:12]},
-            note=f"number {self.number:,}",
-            pictures=self.pictures(),
-            details={_heading("Shards", self.shards): shards, _heading("Sources", self.sources): sources, "Run": run},
-        )
+        facts = {**self.facts(), **columns, "spec": self.spec_fp[:12]}
+        return card("Manifest", facts, note=f"number {self.number:,}", pictures=self.pictures())
 
 
 def parse_head(data: bytes, what: str = "manifest") -> tuple[Head, dict[str, Any]]:
@@ -327,7 +299,7 @@ def check_format(values: Mapping[str, Any], what: str) -> None:
 
 
 _SHOWN = 10
-"""Maximum number of shards, sources and labels in cards."""
+"""Maximum number of sources and labels in cards."""
 
 
 def labels_shown(labels: Sequence[int | float] | None) -> str:
@@ -337,7 +309,3 @@ def labels_shown(labels: Sequence[int | float] | None) -> str:
     if len(labels) <= _SHOWN:
         return ", ".join(map(show_label, labels)) or "none"
     return f"{len(labels):,} values from {show_label(min(labels))} to {show_label(max(labels))}"
-
-
-def _heading(name: str, items: Sequence[Any]) -> str:
-    return f"{name}: the first {_SHOWN} of {len(items):,}" if len(items) > _SHOWN else name

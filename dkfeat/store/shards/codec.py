@@ -19,10 +19,9 @@ import pyarrow.parquet as pq
 
 import dkfeat
 from dkfeat.blocks import BadCount, BadRow, PackedCodes
-from dkfeat.canonical import Count, Sha256, check_fields, dumps, fingerprint, parse_object, typed, without_defaults
+from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
-from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry, check, check_tuples
-from dkfeat.store.parquet import open_parquet, read_table
+from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry, check, open_parquet, read_table
 from dkfeat.store.shards import columns
 
 if TYPE_CHECKING:
@@ -172,10 +171,6 @@ class ShardFooter:
     """Number of rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadRow, ...] = ()
     """Rows of the piece that were set aside, in order."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "shard footer")
-        check_tuples(self, "shard footer")
 
     def to_metadata(self) -> dict[str, str]:
         """Key-value pairs of the Parquet footer, in a fixed order."""

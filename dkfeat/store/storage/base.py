@@ -1,8 +1,11 @@
-"""Storage of a data set: the few operations that the commit protocol needs, each of them atomic.
+"""Storage of a data set: the few operations that the commit protocol needs, each of them atomic, and its lock.
 
 A name is a path relative to the data set's root with forward slashes, such as ``data/part-….parquet``. A `Storage` is
 small and can be pickled, so that tasks carry it to workers. An object store implements the same methods: its `create`
 is one PUT that the store rejects if the object exists.
+
+The lock is a file that names its holder; the exclusive creation of the file decides who holds it. It only saves work: a
+run looks before it publishes anything whether the file still names it, and only one run can create the next manifest.
 """
 
 from __future__ import annotations
@@ -10,24 +13,41 @@ from __future__ import annotations
 import builtins
 import hashlib
 import json
+import logging
+import os
 import re
+import signal
+import socket
+import subprocess
+import time
 import uuid
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BufferedReader
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dkfeat.canonical import MAX_BYTES, check_length
-from dkfeat.errors import ConfigError, DkfeatError, ShardError, TargetBusyError, cause_of
+from dkfeat.canonical import MAX_BYTES, check_length, dumps
+from dkfeat.errors import (
+    CommitConflictError,
+    CommitError,
+    ConfigError,
+    DkfeatError,
+    ShardError,
+    TargetBusyError,
+    cause_of,
+)
 from dkfeat.filesystems.urls import shown_url
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
 
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,9 +63,42 @@ SUCCESS = "_SUCCESS"
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.tmp", re.DOTALL)
 _PROBE = "probe-"
 _PROBED = re.compile(_PROBE + "[0-9a-f]{32}|lock-after-.+[.]json")  # the latter in object stores of version 0.2
+_PROBES = 3  # more than one, because another run may remove a probe between its two creations
 _UNKNOWN = "unknown"
 _THREADS = 16
 """Number of requests to a store at a time, because each takes 30 ms or more."""
+_RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_ROUNDS = 20
+_OVERLAP_SECONDS = 0.1
+"""Time that a run waits after it replaced the lock of a dead run, which another run may do at the same moment."""
+_held: set[str] = set()
+"""Run ids of the locks that this process holds or is about to take."""
+
+KILL_VARIABLE = "DKFEAT_KILL_AT"
+"""Variable, read once at import, by which tests kill the process: "point:k" when it passes a point for the k-th time.
+
+The points are named lines of code, where tests check that a resumed run loses nothing.
+"""
+kill_at = os.environ.get(KILL_VARIABLE)
+_passes: Counter[str] = Counter()
+
+
+def passed(point: str) -> None:
+    """Count a pass of a crash point, and kill the process if `KILL_VARIABLE` asks for it.
+
+    Examples
+    --------
+    >>> passed("after_plan")
+    """
+    if kill_at is not None:
+        _passes[point] += 1
+        if kill_at == f"{point}:{_passes[point]}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def now() -> str:
+    """Return the current time, for locks, logs and manifests."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +117,11 @@ class Holder:
     """True if the run is alive, False if it has ended, None if this cannot be determined from here."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], alive: bool | None) -> Holder:
+    def of(cls, values: Mapping[str, Any]) -> Holder:
         """Make a `Holder` from the values of a lock, which may be invalid; long texts are truncated."""
         texts = {key: ascii(values.get(key) or _UNKNOWN)[:80].strip("'") for key in ("run_id", "host", "since")}
         pid = values.get("pid")
-        return cls(**texts, pid=pid if type(pid) is int else None, alive=alive)
+        return cls(**texts, pid=pid if type(pid) is int else None, alive=is_alive(values) if values else False)
 
     def __str__(self) -> str:
         if self.run_id == self.host == _UNKNOWN:
@@ -85,28 +138,6 @@ class Holder:
         )
 
 
-def parse_holder(text: bytes) -> dict[str, Any]:
-    """Read the values of a lock; the result is empty for a file that dkfeat did not write."""
-    with suppress(ValueError, RecursionError):
-        holder = json.loads(text)
-        if isinstance(holder, dict):
-            return holder
-    return {}
-
-
-class Lock(Protocol):
-    """Exclusive right to write to a target, held until `release`."""
-
-    holder: Mapping[str, Any]
-    """Values of the lock, including "run_id" and "since"."""
-
-    def rename(self, run_id: str) -> None:
-        """Hold the lock under another run id from now on."""
-
-    def release(self) -> None:
-        """Release the lock; a second call does nothing."""
-
-
 class Storage(ABC):
     """Folder of files that are created whole or not at all, and never changed.
 
@@ -115,13 +146,17 @@ class Storage(ABC):
 
     is_remote = False
     """True if each call takes milliseconds, as in an object store."""
+    is_exclusive = True
+    """False if the caller takes care that no second run writes here."""
+    _is_proven = False
+    _remedy: str
+    """Remedy in the message of a storage where files cannot be created."""
 
     @property
     @abstractmethod
     def url(self) -> str:
         """Path or URL without secrets, for messages and for `open_storage`."""
 
-    @abstractmethod
     def check_writable(self) -> None:
         """Check before any work that files can be created here; the check leaves nothing behind.
 
@@ -130,6 +165,7 @@ class Storage(ABC):
         CommitError
             If files cannot be created.
         """
+        self.probe()
 
     @abstractmethod
     def path_of(self, url: str) -> PurePath | None:
@@ -168,7 +204,6 @@ class Storage(ABC):
     def prepare(self) -> None:
         """Create the missing folders of a data set; calling it again is safe."""
 
-    @abstractmethod
     def probe(self) -> None:
         """Test that files can be created here and that creating one twice fails; only the lock's holder may call it.
 
@@ -177,43 +212,56 @@ class Storage(ABC):
         CommitError
             If the test fails; nothing is left behind.
         """
+        if self._is_proven:
+            return
+        try:
+            created_twice = all(self._creates_twice() for _ in range(_PROBES))
+        except OSError as fault:
+            raise CommitError(f"{self.url}: cannot create files here: {cause_of(fault)}; {self._remedy}") from fault
+        if created_twice and self.is_exclusive:
+            raise CommitError(
+                f"{self.url}: a file was created twice; this storage cannot exclude a second writer. Choose another, "
+                "or make sure yourself that there is only one writer and pass the storage option exclusive_create=False"
+            )
+        self._is_proven = True
 
-    def creates_twice(self, create: Callable[[str, bytes], None]) -> bool:
+    def _creates_twice(self) -> bool:
         """Create a probe file twice, and return True if the second call did not fail; the file is removed."""
         name = f"{META}/{_PROBE}{uuid.uuid4().hex}"
         try:
-            create(name, b"probe")
+            self.create(name, b"probe", durable=False)
             with suppress(FileExistsError):
-                create(name, b"again")
+                self.create(name, b"again", durable=False)
                 return True
             return False
         finally:
             with suppress(OSError):
                 self.remove(name, durable=False)
 
-    @abstractmethod
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:
-        """Lock the target for writing, or raise an error at once if another run holds it.
+        """Lock the target for writing, or raise an error at once if another run holds it; see `Lock`.
 
         On a local disk the missing folders of the lock file are created; `Lock.release` removes them if nothing else
         was made in them.
-
-        Parameters
-        ----------
-        holder : mapping
-            Plain JSON values that identify this run: run_id, host, pid, since.
-        break_lock : str, optional
-            Run id of a holder on another host that is known to have ended.
-
-        Raises
-        ------
-        CommitConflictError
-            If another run holds the target; the message names it.
         """
+        return Lock(self, holder, break_lock=break_lock)
 
-    @abstractmethod
     def holder(self) -> Holder | None:
         """Return the run that holds the lock, or held it and died; None if the lock is free. Nothing is changed."""
+        values = self.lock_values()
+        return None if values is None else Holder.of(values)
+
+    def lock_values(self) -> dict[str, Any] | None:
+        """Read the values of the lock file; empty if dkfeat did not write it, None if there is no such file."""
+        try:
+            text = self.read(LOCK)
+        except FileNotFoundError:
+            return None
+        with suppress(ValueError, RecursionError):
+            values = json.loads(text)
+            if isinstance(values, dict):
+                return values
+        return {}
 
     @abstractmethod
     def create(
@@ -250,13 +298,9 @@ class Storage(ABC):
     def read(self, name: str) -> bytes:
         """Read all bytes of a file."""
 
-    @abstractmethod
-    def read_part(self, name: str, start: int, stop: int) -> bytes:
-        """Read the bytes of a file from `start` to `stop`; fewer if the file is shorter."""
-
-    @abstractmethod
     def load(self, name: str) -> memoryview:
         """Read all bytes of a large file, if possible into memory that pyarrow reuses for the next one."""
+        return memoryview(self.read(name))
 
     @abstractmethod
     def size(self, name: str) -> int | None:
@@ -297,9 +341,193 @@ class Storage(ABC):
             self.remove(name, durable=False)
         return len(left)
 
-    @abstractmethod
     def free_bytes(self) -> int | None:
         """Free space in bytes, or None if the storage does not report it."""
+        return None
+
+
+class Lock:
+    """Exclusive right to write to a target: a file that names its holder, held from construction to `release`.
+
+    The lock of a run on this machine that has ended is taken over at once; its age is never used. If two runs do so at
+    the same moment, the file names the last one, and the other one ends.
+
+    Parameters
+    ----------
+    store : Storage
+        Storage whose `create` is exclusive.
+    holder : mapping
+        Plain JSON values that identify this run: run_id, host, pid, since.
+    break_lock : str, optional
+        Run id of a holder on another host that is known to have ended.
+    made : iterable of Path
+        Folders that were created for the lock file, parents first; `release` removes them if they are empty.
+
+    Raises
+    ------
+    TargetBusyError
+        If another run holds the lock, or may still hold it; the message names it.
+    """
+
+    def __init__(
+        self,
+        store: Storage,
+        holder: Mapping[str, Any],
+        *,
+        break_lock: str | None = None,
+        made: Iterable[Path] = (),
+    ) -> None:
+        self._store, self._made = store, tuple(made)
+        self.holder: Mapping[str, Any] = {**holder, **this_process()}
+        _held.add(self.holder["run_id"])
+        try:
+            self._take(break_lock)
+        except Exception:
+            _held.discard(self.holder["run_id"])
+            self._remove_folders()
+            raise
+        except BaseException:  # interrupted, perhaps after the file was created
+            self.release()
+            raise
+
+    def rename(self, run_id: str) -> None:
+        """Hold the lock under another run id from now on; there is no time at which nobody holds it."""
+        _held.add(run_id)
+        _held.discard(self.holder["run_id"])
+        self.holder = {**self.holder, "run_id": run_id}
+        self._store.replace(LOCK, dumps(self.holder), durable=False)
+
+    def release(self) -> None:
+        """Remove the file, if it still names this run; a second call does nothing."""
+        if self.holder["run_id"] not in _held or self.holder["pid"] != os.getpid():  # a fork does not hold it
+            return
+        try:
+            if (self._store.lock_values() or {}).get("run_id") == self.holder["run_id"]:
+                self._store.remove(LOCK, durable=False)
+            self._remove_folders()
+        except OSError as fault:
+            logger.warning(
+                "%s/%s could not be removed: %s; the next run on this host takes it over", self._store.url, LOCK, fault
+            )
+        finally:
+            _held.discard(self.holder["run_id"])
+
+    def _remove_folders(self) -> None:
+        with suppress(OSError):
+            if self._made and {*self._store.list(META, sizes=False)} <= {Path(TMP).name}:
+                for folder in reversed(self._made):
+                    folder.rmdir()
+
+    def _take(self, break_lock: str | None) -> None:
+        text = dumps(self.holder)
+        for _ in range(_ROUNDS):
+            try:
+                self._store.create(LOCK, text, durable=False)
+                return
+            except (FileExistsError, FileNotFoundError) as fault:  # not found: a holder's sweep took the temporary file
+                former = self._store.lock_values()
+                if former is None and isinstance(fault, FileNotFoundError):
+                    raise
+            if former is None:
+                continue  # released meanwhile
+            self._check_ended(former, break_lock)
+            if self._store.lock_values() != former:
+                continue  # taken over meanwhile
+            logger.warning("%s: taking over from %s, which has ended", self._store.url, Holder.of(former))
+            self._store.remove(LOCK, durable=False)
+            with suppress(FileExistsError):
+                self._store.create(LOCK, text, durable=False)
+                time.sleep(_OVERLAP_SECONDS)
+                if self._store.lock_values() == self.holder:
+                    return
+        raise CommitConflictError(
+            f"{self._store.url}: other runs keep taking the lock; wait for them or choose another target"
+        )
+
+    def _check_ended(self, values: Mapping[str, Any], break_lock: str | None) -> None:
+        where, run_id = self._store.url, values.get("run_id")
+        if not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):
+            if self._store.is_remote:
+                raise TargetBusyError(f"{where}/{LOCK} was not written by dkfeat; remove it if no run is writing here")
+            return  # on a disk, what a crash of the machine left
+        holder = Holder.of(values)
+        if holder.alive or (holder.alive is None and run_id != break_lock):
+            raise holder.busy_error(where)
+
+
+def this_process() -> dict[str, Any]:
+    """Return plain JSON values that identify this process among those of all hosts.
+
+    Returns
+    -------
+    identity : dict
+        Keys host, machine (a hash), boot, pid_namespace, pid and pid_start; empty text for unknown values.
+    """
+    machine = _text("/etc/machine-id")
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return {
+        "host": socket.gethostname(),
+        "machine": hashlib.sha256(machine.encode()).hexdigest()[:16] if machine else "",
+        "boot": _text("/proc/sys/kernel/random/boot_id"),
+        "pid_namespace": namespace,
+        "pid": os.getpid(),
+        "pid_start": _start_of(os.getpid()),
+    }
+
+
+def is_alive(process: Mapping[str, Any]) -> bool | None:
+    """Return True if a lock's process, recorded by `this_process`, is alive; None if it cannot be told from here.
+
+    Nothing can be determined about a process on another host or in another container. A reused process id is
+    recognised by the start time of the process. Of this process, locks that it released, if in vain, are ended.
+    """
+    here = this_process()
+    if process.get("host") == here["host"] and "machine" not in process:  # a local disk's lock of version 0.2
+        pid = process.get("pid")
+        return False if type(pid) is int and _start_of(pid) == "" else None
+    if any(process.get(key) != here[key] for key in ("host", "machine")):
+        return None
+    if process.get("boot") != here["boot"]:
+        return False
+    if process.get("pid_namespace") != here["pid_namespace"]:
+        return None
+    pid = process.get("pid")
+    if pid == here["pid"] and process.get("pid_start") == here["pid_start"]:
+        return process.get("run_id") in _held
+    if type(pid) is not int:
+        return True
+    start = _start_of(pid)
+    return None if start is None else start == process.get("pid_start")
+
+
+def _start_of(pid: int) -> str | None:
+    """Return the start time of a process in the units of the system; empty if there is no such process.
+
+    None if the process belongs to another user, and the system hides it.
+    """
+    if Path("/proc/self/stat").exists():
+        text = _text(f"/proc/{pid}/stat")
+        if not text:
+            try:
+                os.kill(pid, 0)  # sends no signal
+            except PermissionError:
+                return None
+            except (OSError, OverflowError):
+                return ""
+        fields = text.rpartition(")")[2].split()  # the process name before it may contain any character
+        return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]
+    shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from io import BufferedReader
 from itertools import takewhile
 from pathlib import Path
@@ -17,11 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from dkfeat.errors import CommitError, ShardError, cause_of
+from dkfeat.errors import CommitError, ShardError
 from dkfeat.filesystems.urls import local_path
-from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, TMP, Holder, Storage, faults_as, file_name
-from dkfeat.store.storage.lock import StorageLock, lock_holder
+from dkfeat.store.storage import base
+from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, TMP, Lock, Storage, faults_as, file_name
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a link is an error, and a pipe does not block
@@ -51,13 +49,13 @@ class LocalStorage(Storage):
 
     _temporary, _hidden = TMP, ""
     """Folder of temporary files, and the beginning of their names."""
+    _remedy = "choose a writable folder"
 
     def __init__(self, path: str, *, durable: bool = True) -> None:
         self.durable = durable
         given = Path(path).expanduser()
         self._root = str(given.absolute())
         self._make_parents = not given.is_absolute()
-        self._is_proven = False
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -99,31 +97,15 @@ class LocalStorage(Storage):
                 made.append(root / folder)
         return made
 
-    def probe(self) -> None:  # noqa: D102 -- Storage says it
-        if self._is_proven:
-            return
-        try:
-            created_twice = self.creates_twice(partial(self.create, durable=False))
-        except OSError as fault:
-            raise CommitError(
-                f"{self._root}: cannot create files here: {cause_of(fault)}; choose a writable folder"
-            ) from fault
-        if created_twice:
-            raise CommitError(f"{self._root}: a file was created twice; this storage cannot exclude a second writer")
-        self._is_proven = True
-
-    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> StorageLock:  # noqa: D102 -- Storage
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:  # noqa: D102 -- Storage
         tries = 0
         while True:
             tries += 1
             try:
-                return StorageLock(self, holder, break_lock=break_lock, made=self._make_folders(META, TMP))
+                return Lock(self, holder, break_lock=break_lock, made=self._make_folders(META, TMP))
             except FileNotFoundError:  # another run removed its folders meanwhile
                 if tries == _TRIES:
                     raise
-
-    def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
-        return lock_holder(self)
 
     def create(  # noqa: D102 -- Storage says it
         self,
@@ -147,30 +129,34 @@ class LocalStorage(Storage):
         durable: bool,
     ) -> None:
         """Write a temporary file, and `move` it from there to its name."""
-        parent, base = _parts(name)
-        crash_points.passed("before_tmp")
+        parent, last = _parts(name)
+        temporary, is_flushed = f"{self._hidden}{last}.{uuid.uuid4().hex}.tmp", durable and self.durable
+        base.passed("before_tmp")
         with self._folder(self._temporary) as tmp, self._folder(parent) as target:
-            with temporary_file(self._hidden + base, data, tmp, durable=durable and self.durable) as temporary:
+            try:
+                _write_new(temporary, memoryview(data), tmp, is_flushed)
                 if before_publish is not None:
                     before_publish()
-                crash_points.passed("after_tmp")
-                move(temporary, base, tmp, target)
-            if durable and self.durable:
+                base.passed("after_tmp")
+                move(temporary, last, tmp, target)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=tmp)
+            if is_flushed:
                 os.fsync(target)
 
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
-        parent, base = _parts(name)
+        parent, last = _parts(name)
         with self._folder(parent) as folder:
-            return open_regular(base, f"{self._root}/{name}", folder)
+            descriptor = os.open(last, _READ, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", f"{self._root}/{name}")
+        return os.fdopen(descriptor, "rb")
 
     def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
         with self.open(name) as file:
             return file.read()
-
-    def read_part(self, name: str, start: int, stop: int) -> bytes:  # noqa: D102 -- Storage says it
-        with self.open(name) as file:
-            file.seek(start)
-            return file.read(stop - start)
 
     def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
         with self.open(name) as file:
@@ -183,10 +169,10 @@ class LocalStorage(Storage):
             return buffer[:filled]
 
     def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
-        parent, base = _parts(name)
+        parent, last = _parts(name)
         try:
             with self._folder(parent) as folder:
-                return os.stat(base, dir_fd=folder, follow_symlinks=False).st_size
+                return os.stat(last, dir_fd=folder, follow_symlinks=False).st_size
         except FileNotFoundError:
             return None
 
@@ -202,17 +188,17 @@ class LocalStorage(Storage):
         return {name: found[name] for name in sorted(found)}  # half the time of sorting pairs
 
     def remove(self, name: str, *, durable: bool = True) -> None:  # noqa: D102 -- Storage says it
-        parent, base = _parts(name)
+        parent, last = _parts(name)
         with self._folder(parent) as folder, suppress(FileNotFoundError):
-            os.unlink(base, dir_fd=folder)
+            os.unlink(last, dir_fd=folder)
             if durable and self.durable:
                 os.fsync(folder)
 
     def set_aside(self, name: str) -> str:  # noqa: D102 -- Storage says it
-        parent, base = _parts(name)
-        aside = f"{base}.{uuid.uuid4().hex}"
+        parent, last = _parts(name)
+        aside = f"{last}.{uuid.uuid4().hex}"
         with self._folder(parent) as source, self._folder(SET_ASIDE) as target:
-            os.rename(base, aside, src_dir_fd=source, dst_dir_fd=target)
+            os.rename(last, aside, src_dir_fd=source, dst_dir_fd=target)
             if self.durable:
                 os.fsync(target)
                 os.fsync(source)
@@ -247,25 +233,16 @@ def _parts(name: str) -> tuple[str, str]:
     return name.rpartition("/")[0], file_name(name)
 
 
-@contextmanager
-def temporary_file(base: str, data: bytes | memoryview, folder: int, *, durable: bool) -> Iterator[str]:
-    """Write a temporary file to an open folder; its name ends at the end of the ``with`` block, unless it was moved."""
-    temporary = f"{base}.{uuid.uuid4().hex}.tmp"
+def _write_new(name: str, data: memoryview, folder: int, is_flushed: bool) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
-        try:
-            view = memoryview(data)
-            _write(descriptor, view[: len(view) // 2])
-            crash_points.passed("mid_write")
-            _write(descriptor, view[len(view) // 2 :])
-            if durable:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        yield temporary
+        _write(descriptor, data[: len(data) // 2])
+        base.passed("mid_write")
+        _write(descriptor, data[len(data) // 2 :])
+        if is_flushed:
+            os.fsync(descriptor)
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
+        os.close(descriptor)
 
 
 def _write(descriptor: int, data: memoryview) -> None:
@@ -273,22 +250,22 @@ def _write(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _rename(temporary: str, base: str, tmp: int, target: int) -> None:
-    os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
+def _rename(temporary: str, last: str, tmp: int, target: int) -> None:
+    os.rename(temporary, last, src_dir_fd=tmp, dst_dir_fd=target)
 
 
-def _link_or_rename(temporary: str, base: str, tmp: int, target: int) -> None:
+def _link_or_rename(temporary: str, last: str, tmp: int, target: int) -> None:
     try:
-        os.link(temporary, base, src_dir_fd=tmp, dst_dir_fd=target, follow_symlinks=False)
+        os.link(temporary, last, src_dir_fd=tmp, dst_dir_fd=target, follow_symlinks=False)
     except OSError as fault:
         if fault.errno not in _NO_LINKS:
             raise
         # No hard links on this file system: between these two calls only the lock excludes a second writer.
         with suppress(FileNotFoundError):
-            os.stat(base, dir_fd=target, follow_symlinks=False)
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), base) from None
-        os.rename(temporary, base, src_dir_fd=tmp, dst_dir_fd=target)
-    crash_points.passed("after_publish")
+            os.stat(last, dir_fd=target, follow_symlinks=False)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), last) from None
+        os.rename(temporary, last, src_dir_fd=tmp, dst_dir_fd=target)
+    base.passed("after_publish")
 
 
 def check_folder_writable(path: Path, what: str = "") -> None:
@@ -311,12 +288,3 @@ def flush_folder(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def open_regular(name: str, where: str, folder: int | None = None) -> BufferedReader:
-    """Open a regular file in a folder for reading; `OSError` with `where` if it is a link or of another kind."""
-    descriptor = os.open(name, _READ, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", where)
-    return os.fdopen(descriptor, "rb")

@@ -7,11 +7,11 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from dkfeat.errors import CommitError, ConfigError, cause_of
+from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import (
     code_of,
     holds_credentials,
@@ -21,15 +21,13 @@ from dkfeat.filesystems.urls import (
     protocol_of,
     shown_url,
 )
-from dkfeat.store.storage import crash_points
-from dkfeat.store.storage.base import SET_ASIDE, Holder, Storage, file_name
-from dkfeat.store.storage.lock import StorageLock, lock_holder
+from dkfeat.store.storage import base
+from dkfeat.store.storage.base import SET_ASIDE, Lock, Storage, file_name
 
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 5 << 30
 """Maximum number of bytes in a request, a limit of S3; shards are far smaller."""
-_PROBES = 3  # more than one, because another run may remove a probe between its two creations
 
 
 class ObjectStorage(Storage):
@@ -60,6 +58,8 @@ class ObjectStorage(Storage):
     """
 
     is_remote = True
+    _remedy = "check that the bucket exists, and that the credentials are valid and allow reading, listing, writing "
+    _remedy += "and deleting"
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._options = dict(options or {})
@@ -73,11 +73,10 @@ class ObjectStorage(Storage):
                 f"target {printable(url)!a} is not the URL of a folder in a store, such as s3://bucket/features/train"
             )
         self._url = f"{protocol}://{path}"
-        self._exclusive = self._options.get("exclusive_create", True)
-        if not isinstance(self._exclusive, bool):
-            raise ConfigError(f"storage option exclusive_create={self._exclusive!r:.40}, but it must be true or false")
+        self.is_exclusive = exclusive = self._options.get("exclusive_create", True)
+        if not isinstance(exclusive, bool):
+            raise ConfigError(f"storage option exclusive_create={exclusive!r:.40}, but it must be true or false")
         self._retries = open_retries(self._url, self._options)
-        self._is_proven = False
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self._url!r})"
@@ -100,37 +99,13 @@ class ObjectStorage(Storage):
     def prepare(self) -> None:
         """Do nothing: an object store has no folders to create."""
 
-    def check_writable(self) -> None:  # noqa: D102 -- Storage says it
-        self.probe()
-
-    def probe(self) -> None:  # noqa: D102 -- Storage says it
-        if self._is_proven:
-            return
-        try:
-            put = partial(self._put, exclusive=self._exclusive)
-            created_twice = all(self.creates_twice(put) for _ in range(_PROBES))
-        except OSError as fault:
-            raise CommitError(
-                f"{self._url}: cannot create objects here: {cause_of(fault)}; check that the bucket exists, "
-                "and that the credentials are valid and allow reading, listing, writing and deleting"
-            ) from fault
-        if created_twice and self._exclusive:
-            raise CommitError(
-                f"{self._url}: an object was created twice; this store cannot exclude a second writer. Choose another, "
-                "or make sure yourself that there is only one writer and pass the option exclusive_create=False"
-            )
-        self._is_proven = True
-
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002, D102 -- Storage says it
         self._put(name, data, exclusive=False)
 
-    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> StorageLock:  # noqa: D102 -- Storage
-        if not self._exclusive:
+    def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:  # noqa: D102 -- Storage
+        if not self.is_exclusive:
             logger.warning("%s: exclusive_create=False: a second writer cannot be excluded", self._url)
-        return StorageLock(self, holder, break_lock=break_lock)
-
-    def holder(self) -> Holder | None:  # noqa: D102 -- Storage says it
-        return lock_holder(self)
+        return super().acquire(holder, break_lock=break_lock)
 
     def create(  # noqa: D102 -- Storage says it
         self,
@@ -144,13 +119,13 @@ class ObjectStorage(Storage):
             raise OSError(
                 f"{name} has {len(data):,} bytes, but an object is created by one request of fewer than {MOST_BYTES:,}"
             )
-        crash_points.passed("before_tmp")
-        if not self._exclusive and self.size(name) is not None:
+        base.passed("before_tmp")
+        if not self.is_exclusive and self.size(name) is not None:
             raise FileExistsError(name)
         if before_publish is not None:
             before_publish()
-        self._put(name, data, exclusive=self._exclusive)
-        crash_points.passed("after_publish")
+        self._put(name, data, exclusive=self.is_exclusive)
+        base.passed("after_publish")
 
     def _put(self, name: str, data: bytes | memoryview, *, exclusive: bool) -> None:
         path, content = self._path(name), bytes(data)
@@ -172,13 +147,6 @@ class ObjectStorage(Storage):
     def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
         path = self._path(name)
         return self._retries.call(f"read {name}", lambda: self._system.cat_file(path))
-
-    def read_part(self, name: str, start: int, stop: int) -> bytes:  # noqa: D102 -- Storage says it
-        path = self._path(name)
-        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path, start=start, end=stop))
-
-    def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
-        return memoryview(self.read(name))
 
     def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
         path = self._path(name)
@@ -225,9 +193,6 @@ class ObjectStorage(Storage):
         self._retries.call(f"set {name} aside", lambda: self._system.cp_file(source, destination))
         self.remove(name)
         return aside
-
-    def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
-        return None
 
     def path_of(self, url: str) -> PurePosixPath | None:  # noqa: D102 -- Storage says it
         if protocol_of(url) != protocol_of(self._url) or "://" not in url:

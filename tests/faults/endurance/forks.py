@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.cli import main as dkfeat_command
-from dkfeat.store.storage import crash_points
+from dkfeat.store.storage import base
 from tests.programs import ROOT
 
 IMPORTED = (
@@ -112,9 +112,9 @@ def become(words: list[str], out: str, stops: bool, folder: str, variables: dict
     os.chdir(folder)
     os.environ.update(variables)
     time.tzset()
-    crash_points._armed = crash_points._target(variables.get(crash_points.VARIABLE))
+    base.kill_at = variables.get(base.KILL_VARIABLE)
     if stops:
-        crash_points.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
+        base.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
     sys.argv[:] = words
     try:
         dkfeat_command() if words[0] == "dkfeat" else runpy.run_path(words[0], run_name="__main__")

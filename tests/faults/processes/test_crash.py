@@ -17,8 +17,9 @@ import pytest
 import dkfeat
 from dkfeat.errors import CommitConflictError, CommitError
 from dkfeat.store.manifest.metadata import read_spec
-from dkfeat.store.storage import crash_points, open_storage
+from dkfeat.store.storage import base, open_storage
 from tests.faults import kills
+from tests.faults.kills import POINTS
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.programs import wait_for_first
 from tests.store.tiny_job import TinyJob, write_sources
@@ -43,30 +44,16 @@ def golden(tmp_path_factory):
     """An undisturbed run, and how often it passes each kill point."""
     folder = tmp_path_factory.mktemp("golden")
     job = TinyJob(write_sources(folder / "in"), folder / "out")
-    passes = dict.fromkeys(crash_points.POINTS, 0)
+    passes = dict.fromkeys(POINTS, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crash_points, "passed", lambda point: passes.__setitem__(point, passes[point] + 1))
+        patch.setattr(base, "passed", lambda point: passes.__setitem__(point, passes[point] + 1))
         job.run()
     return job, passes
-
-
-@pytest.mark.fault("P-01")
-def test_kill_points__are_off():
-    assert crash_points.VARIABLE not in os.environ
-    assert not crash_points.is_armed()
-    for point in crash_points.POINTS:
-        crash_points.passed(point)
 
 
 def test_kill_points__every_one_is_passed(golden):
     _, passes = golden
     assert all(passes.values()), passes
-
-
-@pytest.mark.parametrize("setting", ["after_plan", "nowhere:1", "after_plan:0", "after_plan:x", ":1"])
-def test_kill_points__bad_setting__is_refused(setting):
-    with pytest.raises(ValueError, match="point:k"):
-        crash_points._target(setting)
 
 
 @pytest.mark.slow
@@ -75,7 +62,7 @@ def test_kill_points__bad_setting__is_refused(setting):
     ("point", "when"),
     [
         *(pytest.param(point, "first", marks=pytest.mark.quick) for point in QUICK),
-        *((point, "first") for point in crash_points.POINTS if point not in QUICK),
+        *((point, "first") for point in POINTS if point not in QUICK),
         *((point, when) for point in OFTEN for when in ("middle", "last")),
     ],
 )
@@ -103,7 +90,7 @@ def kill_and_resume(golden, target, point, count):
 
 @pytest.mark.fault("P-01")
 @pytest.mark.slow
-@pytest.mark.parametrize("point", crash_points.POINTS)
+@pytest.mark.parametrize("point", POINTS)
 def test_crash__at_every_pass_of_a_kill_point__resume_is_identical(golden, tmp_path, point):
     _, passes = golden
     for count in range(1, passes[point] + 1):
@@ -230,7 +217,7 @@ def test_two_runs__the_holder_sweeps__second_is_still_a_conflict(golden, tmp_pat
 
     with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()):
         holder = open_storage(job.target)
-        monkeypatch.setattr(crash_points, "passed", lambda point: point == "after_tmp" and holder.sweep())
+        monkeypatch.setattr(base, "passed", lambda point: point == "after_tmp" and holder.sweep())
         with pytest.raises(CommitConflictError, match="is being written"):
             job.run()
 
@@ -249,7 +236,7 @@ def test_probe__fails__frees_the_target(golden, tmp_path, monkeypatch):
                 raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "passed", full)
+        patch.setattr(base, "passed", full)
         with pytest.raises(CommitError, match="cannot create files here: No space left") as fault:
             job.run()
     assert fault.value.exit_code == 3

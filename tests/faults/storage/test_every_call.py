@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dkfeat.errors import DkfeatError
-from dkfeat.store.storage import lock
+from dkfeat.store.storage import base
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.store.tiny_job import TinyJob, write_sources
 
@@ -56,7 +56,7 @@ def golden(tmp_path_factory):
 
 def run_with_faults(golden, folder, how, for_ever, step):
     done, count = golden
-    held = {*lock._held}  # by earlier tests of this process
+    held = {*base._held}  # by earlier tests of this process
     outcomes = set()
     for number in range(1, count + 1, step):
         job = replace(done, target=folder / str(number), transforms=[])
@@ -67,7 +67,7 @@ def run_with_faults(golden, folder, how, for_ever, step):
                 outcomes.add(0)
             except DkfeatError as fault:
                 outcomes.add(fault.exit_code)
-        assert lock._held == held, number
+        assert base._held == held, number
         assert_dataset_whole(job.target, finished=False)
         job.run()
         assert dataset_state(job.target) == dataset_state(done.target), number

@@ -35,5 +35,5 @@ def test_store__that_overwrites_fails(bucket, options, proxy):
     proxy.add("overwrite", method="PUT")
     found = check(bucket, options)
     assert (found.state, found.exit_code) == ("fail", 3)
-    assert "an object was created twice; this store cannot exclude a second writer" in found.found
+    assert "a file was created twice; this storage cannot exclude a second writer" in found.found
     assert bucket.keys() == []

@@ -215,7 +215,7 @@ def test_run__store_refuses__is_told_before_any_work(pattern, bucket, options, p
     if trouble != "no bucket":
         proxy.add(trouble, method="PUT")
     target = bucket.url() if trouble != "no bucket" else "s3://there-is-none/out"
-    with pytest.raises(CommitError, match="cannot create objects here: 40") as fault:
+    with pytest.raises(CommitError, match="cannot create files here: 40") as fault:
         dkfeat.featurize(pattern, dkfeat.Target(target, storage_options=options), gcws(), progress=scanned.append)
     assert fault.value.exit_code == 3
     assert scanned == []

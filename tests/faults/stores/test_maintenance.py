@@ -14,9 +14,8 @@ import pytest
 import dkfeat
 from dkfeat.engine.dataset.verify import verify_inputs
 from dkfeat.errors import SpecConflictError
-from dkfeat.store.commit.maintenance import abort, clean
-from dkfeat.store.commit.status import status
-from dkfeat.store.storage import lock, open_storage
+from dkfeat.store.commit.maintenance import abort, clean, status
+from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import LOCK
 from tests.engine.helpers import featurized
 from tests.faults.stores.bucket import KEY, SECRET
@@ -32,7 +31,7 @@ def interrupted(job, monkeypatch):
     """A run that ends before its commit, as if it had been killed: its lock stays."""
     with monkeypatch.context() as patch:
         patch.setattr("dkfeat.store.commit.batch.Batch.commit", None)
-        patch.setattr("dkfeat.store.storage.lock.StorageLock.release", lambda _: None)
+        patch.setattr("dkfeat.store.storage.base.Lock.release", lambda _: None)
         with pytest.raises(TypeError):
             job.run()
 
@@ -75,7 +74,7 @@ def test_clean__removes_strays_and_names_foreign_objects(job, bucket, options):
 
 
 def test_status__of_another_host__cannot_be_told(job, bucket, options):
-    bucket.put(f"out/{LOCK}", json.dumps({**lock.this_process(), "run_id": "a", "host": "elsewhere"}).encode())
+    bucket.put(f"out/{LOCK}", json.dumps({**base.this_process(), "run_id": "a", "host": "elsewhere"}).encode())
     found = open_storage(bucket.url(), options).holder()
     assert (found.host, found.alive) == ("elsewhere", None)
     assert job.transforms == []

@@ -20,7 +20,7 @@ import dkfeat
 from dkfeat.errors import CommitConflictError, ConfigError, TargetBusyError
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit.maintenance import abort, break_lock, clean
-from dkfeat.store.storage import lock, object_store, open_storage
+from dkfeat.store.storage import base, object_store, open_storage
 from dkfeat.store.storage.base import LOCK, META
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
@@ -212,7 +212,7 @@ def test_killed_run__at_any_request__is_finished(start, bucket, storage, sources
 
 
 def foreign_lock(bucket, **changes):
-    holder = {**HOLDER, **lock.this_process(), **changes}
+    holder = {**HOLDER, **base.this_process(), **changes}
     bucket.put(f"out/{LOCK}", json.dumps(holder).encode())
     return holder
 
@@ -242,7 +242,7 @@ def test_lock__of_another_host__is_broken_by_its_run_id_alone(bucket, storage, s
 @pytest.mark.fault("C-04")
 def test_lock__of_a_living_run_on_this_host__cannot_be_broken(bucket, storage, monkeypatch):
     holder = foreign_lock(bucket)
-    monkeypatch.setattr(lock, "_held", {holder["run_id"]})
+    monkeypatch.setattr(base, "_held", {holder["run_id"]})
     with pytest.raises(TargetBusyError, match=r"is being written by run a+ "):
         break_lock(storage, holder["run_id"])
     assert storage.holder().run_id == holder["run_id"]
@@ -264,19 +264,19 @@ def test_lock__of_a_living_run_on_this_host__cannot_be_broken(bucket, storage, m
     ],
 )
 def test_process__counts_as_ended_when_that_is_proved(changes, alive, monkeypatch):
-    monkeypatch.setattr(lock, "_held", {"held"})
-    assert lock.is_alive({"run_id": "held", **lock.this_process(), **changes}) is alive
+    monkeypatch.setattr(base, "_held", {"held"})
+    assert base.is_alive({"run_id": "held", **base.this_process(), **changes}) is alive
 
 
 def test_process__that_ended__is_told_from_a_living_one():
-    program = "from dkfeat.store.storage.lock import this_process; print(repr(this_process()), flush=True); input()"
+    program = "from dkfeat.store.storage.base import this_process; print(repr(this_process()), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         facts = ast.literal_eval(other.stdout.readline())
-        assert lock.is_alive(facts)
+        assert base.is_alive(facts)
         other.kill()
-    assert lock.is_alive(facts) is False
+    assert base.is_alive(facts) is False
 
 
 def dead_lock(bucket):
@@ -311,7 +311,7 @@ def test_lock__of_a_dead_run__the_slower_taker_replaces_the_faster__which_may_no
 ):
     dead_lock(bucket)
     other = open_storage(bucket.url(), options)
-    monkeypatch.setattr(lock, "_OVERLAP_SECONDS", 0.0)
+    monkeypatch.setattr(base, "_OVERLAP_SECONDS", 0.0)
     remove, faster = object_store.ObjectStorage.remove, []
     job = TinyJob(sources, Path("unused"), storage=other)
 
@@ -351,4 +351,4 @@ def test_commit__twelve_processes_race__one_wins(start, bucket, golden, tmp_path
 
 
 def test_host__is_the_name_of_this_machine():
-    assert lock.this_process()["host"] == socket.gethostname()
+    assert base.this_process()["host"] == socket.gethostname()

@@ -14,7 +14,7 @@ from dkfeat import GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.learn.sgd.checkpoint import ALGORITHM, CURRENT, FORMER, Checkpoints
-from dkfeat.store.storage.crash_points import VARIABLE
+from dkfeat.store.storage.base import KILL_VARIABLE as VARIABLE
 
 ARRAYS = {"coef": np.arange(6, dtype=np.float32).reshape(2, 3), "loss": np.array([0.5])}
 

@@ -11,7 +11,7 @@ from dkfeat.errors import CommitError, ConfigError, InputError, ShardError
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit.maintenance import abort, clean
 from dkfeat.store.manifest import batch_plan, metadata
-from dkfeat.store.manifest.record_table import planned_splits
+from dkfeat.store.manifest.records import planned_splits
 from dkfeat.store.shards import reader
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.local import LocalStorage

@@ -16,15 +16,14 @@ from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.store.commit import batch
 from dkfeat.store.commit import begin as commit
-from dkfeat.store.commit.maintenance import abort, clean
-from dkfeat.store.commit.publish import existing_entry, publish
+from dkfeat.store.commit.batch import existing_entry, publish
+from dkfeat.store.commit.maintenance import abort, clean, status
 from dkfeat.store.commit.run_log import LogWriter
-from dkfeat.store.commit.status import status
 from dkfeat.store.manifest import metadata
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import schema_of
-from dkfeat.store.storage import crash_points, open_storage
+from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import LOCK
 from dkfeat.store.storage.local import LocalStorage
 from tests.invariants import assert_dataset_whole, dataset_state
@@ -114,7 +113,7 @@ def test_begin__more_splits_than_names_in_order__warns_once(job, monkeypatch, ca
 @pytest.mark.fault("D-12")
 def test_run_ids__never_collide(job, monkeypatch):
     monkeypatch.setattr(
-        "dkfeat.store.commit.target.now", lambda: "2026-01-01T00:00:00.000+00:00"
+        "dkfeat.store.commit.begin.now", lambda: "2026-01-01T00:00:00.000+00:00"
     )  # the clock stands still
     job.run()
     ids = set()
@@ -564,7 +563,7 @@ def once_before_link(monkeypatch, act):
         if point == "after_tmp" and acts:
             acts.pop()()
 
-    monkeypatch.setattr(crash_points, "passed", passed)
+    monkeypatch.setattr(base, "passed", passed)
 
 
 @pytest.mark.fault("C-12")
@@ -600,7 +599,7 @@ def test_commit__another_run_takes_over_before_the_manifest__is_refused(job, mon
     def passed(point):
         moments.append(point)
         if point == moment and "before_manifest" in moments:  # the manifest is not yet linked
-            monkeypatch.setattr(crash_points, "passed", moments.append)
+            monkeypatch.setattr(base, "passed", moments.append)
             storage.remove(LOCK)  # as if the driver had died
             if act != "same spec":
                 abort(storage)
@@ -611,7 +610,7 @@ def test_commit__another_run_takes_over_before_the_manifest__is_refused(job, mon
                 (job if act == "same spec" else replace(job, seed=7)).run()
             states.append(dataset_state(job.target))
 
-    monkeypatch.setattr(crash_points, "passed", passed)
+    monkeypatch.setattr(base, "passed", passed)
     committed = "spec" in act
     message = "was committed first by run|does not hold the lock any more"
     with pytest.raises(CommitConflictError, match=message):

@@ -17,10 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit import maintenance
-from dkfeat.store.commit.status import status
+from dkfeat.store.commit.maintenance import status
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import schema_of
-from dkfeat.store.storage import crash_points, lock, open_storage
+from dkfeat.store.storage import base, open_storage
+from tests.faults.kills import ABORT_POINTS, POINTS
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.store.tiny_job import ROW_BYTES, TinyJob, write_sources
 
@@ -69,12 +70,12 @@ class DataSetMachine(RuleBasedStateMachine):
         assert [source.name for source in manifest.sources] == [f"day{number}.txt" for number in range(self.covered)]
         assert_dataset_whole(self.job.target, committed=True)
 
-    @rule(point=st.sampled_from(crash_points.POINTS), count=st.integers(1, 6))
+    @rule(point=st.sampled_from(POINTS), count=st.integers(1, 6))
     def run_and_die(self, point: str, count: int) -> None:
         self.die_at(point, count, self.job.run)
 
     @precondition(lambda self: (self.job.target / "_dkfeat" / "spec.json").exists())
-    @rule(point=st.sampled_from((*crash_points.ABORT_POINTS, "nowhere")), count=st.integers(1, 3))
+    @rule(point=st.sampled_from((*ABORT_POINTS, "nowhere")), count=st.integers(1, 3))
     def give_up(self, point: str, count: int) -> None:
         self.die_at(point, count, lambda: maintenance.abort(self.job.target))
 
@@ -108,11 +109,11 @@ class DataSetMachine(RuleBasedStateMachine):
                 raise Killed  # again and again: nothing that the process would still do may happen
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(crash_points, "passed", die)
+            patch.setattr(base, "passed", die)
             with suppress(Killed):
                 act()
         meta = self.job.target / "_dkfeat"
-        lock._held.clear()  # as if this process had ended
+        base._held.clear()  # as if this process had ended
         manifests, plans = (newest_number(meta, kind) for kind in ("manifest", "plan"))
         if manifests:
             text = json.loads((meta / f"manifest-{manifests:06d}.json").read_bytes())

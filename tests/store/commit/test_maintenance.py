@@ -18,8 +18,9 @@ import dkfeat
 from dkfeat.errors import CommitError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit import maintenance
-from dkfeat.store.storage import crash_points, open_storage
+from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import LOCK
+from tests.faults.kills import ABORT_POINTS
 from tests.invariants import assert_dataset_whole, dataset_state, listed_in
 from tests.store.tiny_job import TinyJob, write_sources
 
@@ -32,7 +33,7 @@ def run_child(*command: str, at: str) -> None:
     done = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
-        env={**os.environ, crash_points.VARIABLE: at},
+        env={**os.environ, base.KILL_VARIABLE: at},
         capture_output=True,
         timeout=120,
         check=False,
@@ -119,7 +120,7 @@ def test_abort__dry_run_changes_nothing(job):
     [
         pytest.param("abort_before_shard:1", marks=pytest.mark.quick),
         "abort_before_shard:2",
-        *crash_points.ABORT_POINTS[1:],
+        *ABORT_POINTS[1:],
     ],
 )
 @pytest.mark.parametrize("then", ["abort", "resume"])

@@ -24,10 +24,9 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.store.commit import begin as commit
-from dkfeat.store.commit.publish import existing_entry, publish
+from dkfeat.store.commit.batch import existing_entry, publish
 from dkfeat.store.manifest.manifest import Head, Manifest
-from dkfeat.store.manifest.record_table import Records
-from dkfeat.store.manifest.records import SourceEntry
+from dkfeat.store.manifest.records import Records, SourceEntry
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import columns as rows
 from dkfeat.store.shards import reader

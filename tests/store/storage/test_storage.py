@@ -13,9 +13,8 @@ import pytest
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError
 from dkfeat.store.storage import local, open_storage
-from dkfeat.store.storage.base import DATA, LOCK, META, TMP
+from dkfeat.store.storage.base import DATA, LOCK, META, TMP, this_process
 from dkfeat.store.storage.local import LocalStorage
-from dkfeat.store.storage.lock import this_process
 from tests.store.tiny_job import TinyJob, write_sources
 
 NAME = "data/part-000000-0000-3f9c2a71b0de.parquet"
@@ -358,7 +357,7 @@ def test_lock__interrupted_after_its_creation__is_removed(storage, monkeypatch):
         raise KeyboardInterrupt
 
     (Path(storage.url) / LOCK).write_bytes(b"{}")
-    monkeypatch.setattr("dkfeat.store.storage.lock.time.sleep", interrupt)
+    monkeypatch.setattr("dkfeat.store.storage.base.time.sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         storage.acquire(HOLDER)
     assert storage.holder() is None
