@@ -219,18 +219,14 @@ def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]
 
 
 def target_of(out: str, options: Mapping[str, Any]) -> Target:
-    """Make the target of a run from ``--out`` and the options above that the command has."""
+    """Make the target of a run from ``--out`` and the options above that the command has, and break its lock."""
     from dkfeat.engine.open import Target
+    from dkfeat.store.commit.maintenance import break_lock
 
+    if options.get("break_lock") is not None:
+        break_lock(out, options["break_lock"], target_options=options["target_options"])
     names = {"target_options": "storage_options", "resume": "resume", "on_changed_source": "on_changed_source"}
     return Target(out, **{field: options[name] for name, field in names.items() if name in options})
-
-
-def with_bad_row_options(source: Any, options: Mapping[str, Any]) -> Any:
-    """Return the source with the options for bad rows that the command has; shards have no bad rows."""
-    from dkfeat.engine.open import with_bad_rows
-
-    return with_bad_rows(source, options["on_bad_row"], options.get("max_bad_rows"))
 
 
 def progress_of(ctx: click.Context, line: Callable[[LogLines], Any] | None = None, *, wanted: bool = True) -> Any:
@@ -248,14 +244,6 @@ def progress_of(ctx: click.Context, line: Callable[[LogLines], Any] | None = Non
     if not wanted or is_quiet():
         return False
     return True if log is None else log.progress if line is None else line(log)
-
-
-def break_lock_first(target: str, options: dict[str, Any]) -> None:
-    """Remove the lock that ``--break-lock`` names."""
-    if options["break_lock"] is not None:
-        from dkfeat.store.commit.maintenance import break_lock
-
-        break_lock(target, options["break_lock"], target_options=options["target_options"])
 
 
 def _flag(key: str) -> dict[str, Any]:

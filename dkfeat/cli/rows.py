@@ -183,13 +183,37 @@ def source_flags() -> tuple[str, ...]:
 
 
 def make_source(urlpath: tuple[str, ...], options: dict[str, Any]) -> Source:
-    """Make the source of these paths, from the options of `source_options`."""
+    """Make the source of these paths, from the options of `source_options` and `bad_row_options`."""
+    from dkfeat.engine.open import with_bad_rows
+
     given = {name: options[name] for name in source_flags() if options.get(name) not in (None, ())}
     if column := given.pop("query_column", None):
         given["query_id"] = column
     if given.pop("no_label", False):
         given["label"] = None
-    return as_source(list(urlpath), options.get("storage_options"), given.pop("format", "auto"), **given)
+    source = as_source(list(urlpath), options.get("storage_options"), given.pop("format", "auto"), **given)
+    made: Source = with_bad_rows(source, options.get("on_bad_row"), options.get("max_bad_rows"))
+    return made
+
+
+def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """Open SOURCE if it holds shards or predictions; otherwise make a source with the options of the command line.
+
+    Raises
+    ------
+    click.UsageError
+        If SOURCE holds shards and options for reading files were given.
+    """
+    from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader
+    from dkfeat.engine.open import with_bad_rows
+
+    reader = dataset_reader(source, options["storage_options"])
+    if reader is None:
+        return make_source(source, options)
+    if given := given_flags(ctx, source_flags()):
+        flags = ", ".join(given.values())
+        raise click.UsageError(f"{source[0]} holds shards, which are read as they were made; leave out {flags}", ctx)
+    return with_bad_rows(ShardDataset(reader, "sha256"), options.get("on_bad_row"))
 
 
 @late

@@ -78,16 +78,11 @@ class DefaultsConfig(PlacementConfig):
     def __post_init__(self) -> None:
         given = [name for name in ("scheduler", "scheduler_file", "cluster") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ConfigError(f"{' and '.join(map(_dashed, given))} are given, but a run has one scheduler; set one")
+            raise ConfigError(f"{' and '.join(given)} are given, but a run has one scheduler; set one")
         Settings.__post_init__(self)
 
     @classmethod
-    def keys(cls) -> tuple[str, ...]:
-        """Names of the settings as Dask's configuration has them, with dashes."""
-        return tuple(_dashed(item.name) for item in fields(cls))
-
-    @classmethod
-    def of_dask(cls, mapping: Any, origin: Callable[[str], str] = lambda key: "") -> Self:  # noqa: ARG005 - no more is known
+    def of_dask(cls, mapping: Any, origin: Callable[[str], str]) -> Self:
         """Read the keys under ``dkfeat`` of Dask's configuration, with dashes or underscores.
 
         Parameters
@@ -95,7 +90,7 @@ class DefaultsConfig(PlacementConfig):
         mapping : mapping of str to plain values
             None counts as empty.
         origin : callable
-            Returns the origin of a key, for an error; "" if it is unknown.
+            Returns the origin of a key, with dashes, or of the whole mapping for "", for an error.
 
         Raises
         ------
@@ -104,32 +99,26 @@ class DefaultsConfig(PlacementConfig):
 
         Examples
         --------
-        >>> DefaultsConfig.of_dask({"n-workers": 4}).n_workers
+        >>> DefaultsConfig.of_dask({"n-workers": 4}, str).n_workers
         4
-        >>> DefaultsConfig.of_dask({"memory-limt": "4GiB"})
+        >>> DefaultsConfig.of_dask({"memory-limt": "4GiB"}, lambda key: "a.yaml")
         Traceback (most recent call last):
-        dkfeat.errors.ConfigError: dkfeat.memory-limt: unknown key in Dask's configuration; did you mean 'memory-limit'?
+        dkfeat.errors.ConfigError: dkfeat.memory-limt: unknown key; did you mean 'memory-limit'? (set by a.yaml)
         """
-
-        def rejected(message: str, key: str) -> ConfigError:
-            place = origin(key)
-            return ConfigError(f"{message} (set by {place})" if place else message)
-
-        if not isinstance(mapping, Mapping | None):
-            raise rejected(f"dkfeat: expected keys and values in Dask's configuration, got {mapping!r:.100}", "")
-        values, known = {}, cls.keys()
-        for key, value in (mapping or {}).items():
-            dashed = _dashed(str(key))
-            name = dashed.replace("-", "_")
-            if dashed not in known:
-                hint = nearest(dashed, known, "keys")
-                raise rejected(f"dkfeat.{key}: unknown key in Dask's configuration; {hint}", dashed)
-            try:
-                cls.from_mapping({name: value})
-            except ConfigError as error:
-                raise rejected(f"dkfeat.{str(error).replace(name, dashed)}", dashed) from None
-            values[name] = value
-        return cls.from_mapping(values, place="dkfeat in Dask's configuration")
+        given = {} if mapping is None else mapping
+        if isinstance(given, Mapping):
+            given = {str(key).replace("-", "_"): value for key, value in given.items()}
+        key = ""
+        try:
+            for key in given if isinstance(given, Mapping) else ():
+                cls.from_mapping({key: given[key]}, place="dkfeat")
+            key = ""
+            return cls.from_mapping(given, place="dkfeat")
+        except ConfigError as error:
+            text = str(error)
+            for name in (key, *(item.name for item in fields(cls))):
+                text = text.replace(name, _dashed(name))
+            raise ConfigError(f"{text} (set by {origin(_dashed(key))})") from None
 
 
 def _dashed(name: str) -> str:

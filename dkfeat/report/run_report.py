@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 MOST_SOURCES, MOST_RUNS, MOST_DOTS, SPEED_STEPS = 50, 30, 1500, 48
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
-STATES = {
-    "running": "a run holds the lock",
-    "damaged": "committed shards are missing or have another size; repeat the run to write them again",
-    "unfinished": "a batch was interrupted; repeat the run to finish it",
-    "empty": "nothing is committed",
-    "complete": "all that was planned is committed",
-}
 
 
 LABEL_BYTES = 1 << 30
@@ -147,7 +140,6 @@ class RunReport(page.Page):
             "run_report.html",
             title=self.title,
             report=self,
-            state=STATES[self.status.state],
             has_matplotlib=has_matplotlib(),
             bad_rows=[{"place": row.place, "reason": row.message, "text": row.text} for row in self.bad_rows],
             **_log_values(self.logs, self.last_run),

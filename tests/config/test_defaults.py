@@ -70,11 +70,11 @@ def test_open_runner__takes_what_is_configured():
 @pytest.mark.parametrize(
     ("configured", "words"),
     [
-        ({"n-worker": 4}, "dkfeat.n-worker: unknown key in Dask's configuration; did you mean 'n-workers'?"),
+        ({"n-worker": 4}, "dkfeat.n-worker: unknown key; did you mean 'n-workers'? (set by this process)"),
         ({"memory_limt": 4}, "did you mean 'memory-limit'?"),
         ({"zzz": 1}, "the keys are scheduler, scheduler-file, cluster"),
         ({"n-workers": "many"}, "dkfeat.n-workers: expected a whole number or nothing, got 'many' (text)"),
-        ({"n-workers": 0}, "dkfeat.n-workers=0, but it must be at least 1"),
+        ({"n-workers": 0}, "dkfeat: n-workers=0, but it must be at least 1"),
         ({"progress": "no"}, "dkfeat.progress: expected true or false"),
         ({"scheduler": "threads", "cluster": "a.yaml"}, "scheduler and cluster are given"),
         ([1], "dkfeat: expected keys and values"),

@@ -1,33 +1,34 @@
-"""``dkfeat demo``: the commands of a first experiment on real data, and a table of accuracies."""
+"""``dkfeat demo`` and ``dkfeat datasets``: a first experiment on real data, and public data sets."""
 
 from __future__ import annotations
 
 import io
 import re
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dkfeat.cli.declared import LOCAL_FOLDER
-from dkfeat.cli.group import DkfeatCommand, heading
+from dkfeat.cli.declared import LOCAL_FOLDER, Choice
+from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading, log_of
 from dkfeat.cli.options import output_options
-from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_result
+from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_result, summary, table
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.messages import shown
+from dkfeat.messages import show_bytes, shown
 
 if TYPE_CHECKING:
-    from dkfeat.learn.model import LinearModel
+    from dkfeat.datasets import DatasetInfo
 
 
 HELD_OUT = 0.5
 """Share of rows kept for testing."""
 READ_BYTES = 1 << 20
-MOST_TIMED_ROWS = 20_000
-MOST_TIMED_SECONDS = 0.5
+REPORT_SECONDS = {True: 0.2, False: 10.0}
+"""Seconds between two progress reports, on a terminal and elsewhere."""
 
 
 @click.command(cls=DkfeatCommand)
@@ -42,7 +43,16 @@ MOST_TIMED_SECONDS = 0.5
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @output_options
 @click.pass_context
-def demo(ctx: click.Context, /, **options: Any) -> None:
+def demo(
+    ctx: click.Context,
+    /,
+    data: str | None,
+    test: str | None,
+    out: str,
+    n_components: int,
+    i_bits: int,
+    seed: int,
+) -> None:
     """Run all steps on real data and compare accuracies.
 
     A linear model on the features is compared with one on the raw columns. The
@@ -55,58 +65,6 @@ def demo(ctx: click.Context, /, **options: Any) -> None:
     """
     import shlex
 
-    silence = ["--quiet"] if is_quiet() or is_given(JSON) else []
-    assert ctx.parent is not None  # the group that has this command
-
-    def run(arguments: list[str]) -> None:
-        note()
-        note(click.style(f"$ dkfeat {shown(shlex.join(arguments))}", bold=True), raw=True)
-        status = group.main([*silence, *arguments], prog_name="dkfeat", standalone_mode=False)
-        if status:
-            ctx.exit(status)
-
-    group = ctx.parent.command
-    print_result(run_demo(run, **options))
-
-
-def run_demo(
-    run: Callable[[list[str]], None],
-    *,
-    data: str | None,
-    test: str | None,
-    out: str,
-    n_components: int,
-    i_bits: int,
-    seed: int,
-) -> dict[str, Any]:
-    """Write the rows, run the commands, show the table.
-
-    All files are written below the folder `out`; a second call reuses the shards of the first one.
-
-    Parameters
-    ----------
-    run : callable
-        Runs ``dkfeat`` with the given arguments; an error ends the demo.
-    data, test : str or None
-        LIBSVM files. Without `data`: scikit-learn's handwritten digits. Without `test`: a random half of
-        `data`, by seed.
-    out : str
-        Folder for the rows, shards and model.
-    n_components, i_bits, seed : int
-        Parameters of the map; the seed also divides the rows into training and test rows.
-
-    Returns
-    -------
-    made : dict
-        Figures of the table, and the folders.
-
-    Raises
-    ------
-    ConfigError
-        If `test` is given without `data`, or the seed is out of range.
-    DkfeatError
-        From reading the files.
-    """
     from dkfeat.store.outputs import check_outside
     from dkfeat.validation import check_integer
 
@@ -118,31 +76,55 @@ def run_demo(
     check_outside(run_folder)
     run_folder.mkdir(parents=True, exist_ok=True)
     train_file, test_file = _files(data, test, folder, seed)
-    train_shards, test_shards, model_folder = (str(run_folder / name) for name in ("train", "test", "model"))
+    train_shards, test_shards, model = (str(run_folder / name) for name in ("train", "test", "model"))
     _compile(n_components, i_bits)
-    options = ["--map", "gcws", "--n-components", str(n_components), "--i-bits", str(i_bits), "--seed", str(seed)]
-    run(["featurize", train_file, *options, "--out", train_shards])
-    run(["featurize", test_file, "--like", train_shards, "--out", test_shards])
-    run(["train", train_shards, "--test", test_shards, "--out", model_folder])
-    made = _measure(train_file, test_file, train_shards, test_shards, model_folder)
-    _show(made, f"--n-components {n_components} --i-bits {i_bits}")
-    return made
+    options = ["--n-components", str(n_components), "--i-bits", str(i_bits)]
+    assert ctx.parent is not None  # the group that has this command
+    for arguments in (
+        ["featurize", train_file, "--map", "gcws", *options, "--seed", str(seed), "--out", train_shards],
+        ["featurize", test_file, "--like", train_shards, "--out", test_shards],
+        ["train", train_shards, "--test", test_shards, "--out", model],
+    ):
+        note()
+        note(click.style(f"$ dkfeat {shown(shlex.join(arguments))}", bold=True), raw=True)
+        silence = ["--quiet"] if is_quiet() or is_given(JSON) else []
+        status = ctx.parent.command.main([*silence, *arguments], prog_name="dkfeat", standalone_mode=False)
+        if status:
+            ctx.exit(status)
+    made = _measure(train_file, test_file, train_shards, test_shards, model)
+    note()
+    figures = {
+        "test accuracy, linear model on the raw features": f"{made['accuracy_raw']:.2%}",
+        "test accuracy, linear model on GCWS features": f"{made['accuracy']:.2%}",
+        "rows per second, text to shards": f"{made['rows_per_second']:,.0f}",
+        "bytes per row in the shards": f"{made['bytes_per_row']:,.1f}",
+        "shards, plain Parquet": f"{train_shards}/data",
+        "model": model,
+    }
+    summary({**made, "shards": train_shards, "model": model}, figures)
+    for line in (
+        "",
+        "To do the same with your own files:",
+        "",
+        f"  dkfeat featurize my.svm {' '.join(options)} --out features/my",
+        "  dkfeat featurize my-test.svm --like features/my --out features/my-test",
+        "  dkfeat train features/my --test features/my-test --out my-model",
+    ):
+        note(line)
 
 
 def _compile(n_components: int, i_bits: int) -> None:
     """Compile the loops before anything is timed; the machine code is cached, so only the first call is slow."""
     import tempfile
 
+    from dkfeat.engine.featurize import featurize
     from dkfeat.maps import GCWSFeatures
-    from dkfeat.sources.libsvm.source import LibsvmSource
 
     note("Compiling the loops, once per machine …")
     with tempfile.TemporaryDirectory() as scratch:
         row = Path(scratch) / "row.svm"
         row.write_text("1 1:1\n", encoding="ascii")
-        source = LibsvmSource(str(row), n_features=1, zero_based=False, label_dtype="int64")
-        (piece,) = source.read(source.splits()[0])
-    GCWSFeatures(n_components, i_bits=i_bits).fit_width(1).encode(piece.block.X)
+        featurize(row, Path(scratch) / "row", GCWSFeatures(n_components, i_bits=i_bits), progress=False)
 
 
 def _rows_folder(data: str | None, test: str | None, seed: int) -> str:
@@ -159,20 +141,19 @@ def _rows_folder(data: str | None, test: str | None, seed: int) -> str:
 
 
 def _files(data: str | None, test: str | None, folder: Path, seed: int) -> tuple[str, str]:
+    """Return the files of training and test rows; those that `folder` has are left untouched, so are their shards."""
     if data is not None and test is not None:
         return data, test
-    train_file, test_file = folder / "train.svm", folder / "test.svm"
+    files = folder / "train.svm", folder / "test.svm"
     if data is None:
-        note(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {train_file} and {test_file}.")
-        lines: Iterable[bytes] = _digit_lines()
+        note(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {files[0]} and {files[1]}.")
     else:
-        note(f"A random half of the rows of {data} goes to {test_file}, the others to {train_file}.")
-        lines = _lines_of(data)
-    n_train, n_test = _divide(lines, train_file, test_file, seed)
-    if not n_train or not n_test:
-        raise InputError(f"{data}: {n_train + n_test} rows are too few to hold some out; give --test")
-    note(f"{n_train:,} rows to train on, {n_test:,} held out.")
-    return str(train_file), str(test_file)
+        note(f"A random half of the rows of {data} goes to {files[1]}, the others to {files[0]}.")
+    if not all(file.exists() for file in files):
+        _divide(_digit_lines() if data is None else _lines_of(data), files, seed)
+    if not all(file.stat().st_size for file in files):
+        raise InputError(f"{data}: the rows are too few to hold some out; give --test")
+    return str(files[0]), str(files[1])
 
 
 def _digit_lines() -> list[bytes]:
@@ -198,29 +179,17 @@ def _lines_of(data: str) -> Iterator[bytes]:
                 yield rest + b"\n"
 
 
-def _divide(lines: Iterable[bytes], train_file: Path, test_file: Path, seed: int) -> tuple[int, int]:
-    """Split lines between two files by seed; a file that already has its lines is left untouched."""
-    import filecmp
-
+def _divide(lines: Iterable[bytes], files: tuple[Path, Path], seed: int) -> None:
+    """Split lines between two files by seed."""
     import numpy as np
 
     random = np.random.default_rng(seed)
-    counts = [0, 0]
-    temporary = [path.with_name(path.name + ".tmp") for path in (train_file, test_file)]
+    temporary = [path.with_name(path.name + ".tmp") for path in files]
     with temporary[0].open("wb") as train, temporary[1].open("wb") as test:
         for line in lines:
-            side = int(random.random() < HELD_OUT)
-            counts[side] += 1
-            (train, test)[side].write(line)
-    for made, path in zip(temporary, (train_file, test_file), strict=True):
-        if not path.exists():
-            made.replace(path)
-            continue
-        same = filecmp.cmp(made, path, shallow=False)
-        made.unlink()  # an unchanged source keeps its time stamp, so its shards count as done
-        if not same:
-            raise ConfigError(f"{path} exists and has other rows; remove it, or choose another folder with --out")
-    return counts[0], counts[1]
+            (train, test)[random.random() < HELD_OUT].write(line)
+    for made, path in zip(temporary, files, strict=True):
+        made.replace(path)
 
 
 def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
@@ -231,10 +200,9 @@ def _measure(train_file: str, test_file: str, train_shards: str, test_shards: st
 
     model = load_model(model_folder)
     data, held_out = open_shards(train_shards), open_shards(test_shards)
-    source, test_source = (prediction_source(model, path) for path in (train_file, test_file))
     note(err=True)
     note("A linear model on the raw features, for comparison …", err=True)
-    raw = linear_accuracy(source, test_source)
+    raw = linear_accuracy(*(prediction_source(model, path) for path in (train_file, test_file)))
     runs = [opened.manifest.run for opened in (data, held_out)]  # right also for shards of an earlier demo
     times = [datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"]) for run in runs]
     seconds = sum(time.total_seconds() for time in times)
@@ -242,46 +210,139 @@ def _measure(train_file: str, test_file: str, train_shards: str, test_shards: st
         "accuracy_raw": raw,
         "accuracy": model.history[-1]["test_accuracy"],
         "rows_per_second": (data.n_rows + held_out.n_rows) / max(seconds, 1e-3),
-        "rows_per_second_of_a_core": _encoding_speed(model, source),
         "bytes_per_row": data.manifest.size / max(1, data.n_rows),
-        "shards": train_shards,
-        "model": model_folder,
     }
 
 
-def _encoding_speed(model: LinearModel, source: Any) -> float:
-    """Measure how many rows a second the map encodes once its loops are compiled."""
-    split = source.splits()[0]
-    X = next(iter(source.read(split))).block.X[:MOST_TIMED_ROWS]
-    model.map.encode(X[:1])
-    rows, started = 0, time.perf_counter()
-    while (seconds := time.perf_counter() - started) < MOST_TIMED_SECONDS:
-        model.map.encode(X)
-        rows += X.shape[0]
-    return rows / seconds
+@click.group(cls=DkfeatGroup)
+def datasets() -> None:
+    """Download public data sets.
+
+    They are part of the LIBSVM collection, and used in papers on kernels. Files
+    are kept in ~/.cache/dkfeat (or $XDG_CACHE_HOME/dkfeat, or $DKFEAT_CACHE) and
+    not downloaded again.
+
+    For example:
+      dkfeat datasets list
+      dkfeat datasets fetch letter
+    """
 
 
-def _show(made: dict[str, Any], options: str) -> None:
-    table = {
-        "test accuracy, linear model on the raw features": f"{made['accuracy_raw']:.2%}",
-        "test accuracy, linear model on GCWS features": f"{made['accuracy']:.2%}",
-        "rows per second, text to shards": f"{made['rows_per_second']:,.0f}",
-        "rows per second, features alone, on one core": f"{made['rows_per_second_of_a_core']:,.0f}",
-        "bytes per row in the shards": f"{made['bytes_per_row']:,.1f}",
-        "shards, plain Parquet": f"{made['shards']}/data",
-        "model": made["model"],
-    }
-    width = max(map(len, table))
-    rule = "─" * (width + 3 + max(map(len, table.values())))
-    note()
-    note(rule)
-    for name, value in table.items():
-        note(f"{name:<{width}}   {click.style(value, bold=True)}", raw=True)
-    for line in (rule, "", "To do the same with your own files:", ""):
-        note(line)
-    for command in (
-        f"dkfeat featurize my.svm {options} --out features/my",
-        "dkfeat featurize my-test.svm --like features/my --out features/my-test",
-        "dkfeat train features/my --test features/my-test --out my-model",
-    ):
-        note(click.style(f"  {command}", bold=True), raw=True)
+@datasets.command(name="list", cls=DkfeatCommand)
+@click.option("--folder", metavar="DIR", help="Folder of the files, if not the cache folder.")
+@output_options
+def list_(folder: str | None) -> None:
+    """List the data sets, and whether they are downloaded.
+
+    Rows, columns and classes are as the collection states them. A data set
+    without test rows is one file, which you can divide yourself.
+
+    For example:
+      dkfeat datasets list
+      dkfeat datasets list --json | jq -r 'select(.rows.train > 1e6).name'
+    """
+    from dkfeat.datasets import DATASETS, cache_folder
+
+    parent = Path(folder) if folder else cache_folder() / "datasets"
+    rows: list[tuple[str, ...]] = [("name", "rows", "test rows", "columns", "classes", "here", "about")]
+    for name, info in DATASETS.items():
+        paths = {part: parent / name / file.name for part, file in info.files.items()}
+        here = {part: str(path) for part, path in paths.items() if path.exists()}
+        print_result(_known(info) | {"files": here})
+        counts = [f"{info.train.rows:,}", "" if info.test is None else f"{info.test.rows:,}"]
+        is_here = "" if not here else "yes" if len(here) == len(paths) else next(iter(here))
+        rows.append((name, *counts, f"{info.n_features:,}", f"{info.n_classes:,}", is_here, info.title))
+    table(rows, right=range(1, 5))
+    if not is_given(JSON):
+        note(err=True)
+        note(f"`dkfeat datasets fetch NAME` downloads one to {parent}", err=True)
+
+
+def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from dkfeat.datasets import DATASETS
+
+    return [name for name in DATASETS if name.startswith(incomplete)]
+
+
+@datasets.command(cls=DkfeatCommand)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_names)
+@click.option("--part", type=Choice(["train", "test"]), help="Fetch only one of the files.")
+@click.option("--folder", metavar="DIR", help="Folder for the files, if not the cache folder.")
+@click.option("--mirror", metavar="URL", help="Address to fetch from, if not the collection's.")
+@click.option(
+    "--retry-seconds",
+    type=click.FloatRange(min=0),
+    default=20.0,
+    show_default=True,
+    help="Seconds for which a connection without data is tried again.",
+)
+@output_options
+@click.pass_context
+def fetch(
+    ctx: click.Context,
+    names: tuple[str, ...],
+    part: Literal["train", "test"] | None,
+    folder: str | None,
+    mirror: str | None,
+    retry_seconds: float,
+) -> None:
+    """Download data sets that are not in the cache, and print the paths of their files.
+
+    The same command continues an interrupted download. A file that exists is
+    checked against its size and SHA-256, which are stored beside it. Without a
+    network, the error names the file and the folder to put it in; behind a proxy,
+    set https_proxy.
+
+    For example:
+      dkfeat datasets fetch letter satimage
+      train=$(dkfeat datasets fetch letter --part train)
+      dkfeat featurize "$train" --out features/train
+    """
+    from dkfeat.datasets import fetch as download
+    from dkfeat.datasets import find_dataset
+
+    for name in names:
+        find_dataset(name)  # so that a wrong name is an error before the others are downloaded
+    for name in names:
+        with _Progress(ctx) as progress:
+            one = download(
+                name, part=part, folder=folder, mirror=mirror, retry_seconds=retry_seconds, progress=progress
+            )
+        print_result(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
+        for path in one.files:
+            echo(str(path), raw=True)  # scripts use it as it is
+
+
+def _known(info: DatasetInfo) -> dict[str, Any]:
+    known = {name: getattr(info, name) for name in ("name", "title", "n_features", "n_classes", "page")}
+    return known | {"rows": {part: file.rows for part, file in info.files.items()}}
+
+
+class _Progress:
+    """Progress of downloads on standard error: one line on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        self._quiet, self._log = is_quiet(), log_of(ctx)
+        self._is_terminal = self._log is None and sys.stderr.isatty()
+        self._next, self._line = 0.0, ""
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._line:
+            click.echo(err=True)
+
+    def __call__(self, name: str, done: int, total: int | None) -> None:
+        is_last = done == total
+        if self._quiet or (time.monotonic() < self._next and not is_last):
+            return
+        self._next = time.monotonic() + REPORT_SECONDS[self._is_terminal]
+        if self._log is not None:
+            self._log("progress", stage="fetch", file=name, bytes=done, total_bytes=total)
+            return
+        line = f"{name}: {show_bytes(done)}" + ("" if total is None or is_last else f" of {show_bytes(total)}")
+        click.echo(f"\r{line:<{len(self._line)}}" if self._is_terminal else line, err=True, nl=not self._is_terminal)
+        self._line = line if self._is_terminal and not is_last else ""
+        if self._is_terminal and is_last:
+            click.echo(err=True)

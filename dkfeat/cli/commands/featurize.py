@@ -12,7 +12,6 @@ from dkfeat.cli.declared import option_of
 from dkfeat.cli.group import DkfeatCommand, apply_options, heading
 from dkfeat.cli.options import (
     bad_row_options,
-    break_lock_first,
     on_bad_row,
     output_options,
     progress_of,
@@ -20,7 +19,6 @@ from dkfeat.cli.options import (
     run_options,
     target_of,
     target_option,
-    with_bad_row_options,
 )
 from dkfeat.cli.output import echo, print_result, summary_of
 from dkfeat.cli.rows import make_map, make_source, map_options, source_options
@@ -86,10 +84,8 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     from dkfeat.engine.featurize import featurize as run
 
     feature_map = _feature_map(ctx, out, like, options)
-    rows = make_source(source, options)
-    break_lock_first(out, options)
     manifest = run(
-        with_bad_row_options(rows, options),
+        make_source(source, options),
         target_of(out, options),
         feature_map,
         like=like,
@@ -128,22 +124,18 @@ def plan(
 
     feature_map = _feature_map(ctx, out, like, options)
     given = make_source(source, options)
-    given = with_bad_row_options(given, options)
     with suggesting_quarantine(given):
         cut = given if like is not None else with_configured_blocksize(given)  # the same as for a new target
         found = scan(cut, progress=progress_of(ctx)) if with_scan else None
     made = make_plan(given, target_of(out, options), feature_map, like=like, layout=options["layout"], scan=found)
     record = {
-        "target": made.target,
+        **{name: getattr(made, name) for name in ("target", "blocksize", "needs_scan", "needs_landmarks")},
         "files": len(made.files),
         "source_size": made.source_bytes,
         "tasks": len(made.tasks),
         "task_memory": made.projected_bytes,
-        "blocksize": made.blocksize,
         "rows": made.n_rows,
         "size": made.output_bytes,
-        "needs_scan": made.needs_scan,
-        "needs_landmarks": made.needs_landmarks,
         "features": None if made.spec is None else made.spec["output"]["n_features_out"],
         "map_costs": None if made.map_costs is None else asdict(made.map_costs),
     }

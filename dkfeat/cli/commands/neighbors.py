@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
-from dkfeat.cli.commands.predict import rows_given
 from dkfeat.cli.declared import LOCAL_FOLDER, option_of, options_of
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import (
     bad_row_options,
-    break_lock_first,
     execution_options,
     options_at,
     output_options,
@@ -20,15 +18,11 @@ from dkfeat.cli.options import (
     storage_option,
     target_of,
     target_option,
-    with_bad_row_options,
 )
 from dkfeat.cli.output import note, summary, summary_of
-from dkfeat.cli.rows import source_options
+from dkfeat.cli.rows import rows_given, source_options
 from dkfeat.config import DuplicatesConfig, NeighborsConfig
 from dkfeat.messages import counted
-
-if TYPE_CHECKING:
-    from dkfeat.neighbors import Duplicates, Neighbors
 
 
 @click.command(cls=DkfeatCommand)
@@ -74,8 +68,7 @@ def neighbors(
     """
     from dkfeat.neighbors import search
 
-    rows = with_bad_row_options(rows_given(ctx, queries, options), options) if queries else None
-    break_lock_first(out, options)
+    rows = rows_given(ctx, queries, options) if queries else None
     found = search(
         shards,
         rows,
@@ -87,23 +80,13 @@ def neighbors(
         storage_options=options["storage_options"],
         **run_arguments(ctx, options),
     )
-    _summary(found, out, is_exact=options["rerank"] is not None)
-
-
-def _summary(found: Neighbors, out: str, *, is_exact: bool) -> None:
     n = found.n_neighbors
     (first, _), (last, error) = found.medians(1), found.medians(n)
-    record = {
-        "neighbors": out,
-        "queries": found.n_queries,
-        "rows": found.n_rows,
-        "n_neighbors": n,
-        "first_similarity": first,
-        "last_similarity": last,
-        "standard_error": error,
-    }
+    record = {"neighbors": out, "queries": found.n_queries, "rows": found.n_rows, "n_neighbors": n}
+    record |= {"first_similarity": first, "last_similarity": last, "standard_error": error}
     shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {found.n_rows:,} rows for each, in {out}"}
     if found.n_queries:
+        is_exact = options["rerank"] is not None
         shown["median similarity"] = f"{first:.3f} at rank 1, {last:.3f} at rank {n:,}"
         shown["standard error"] = "0, compared exactly" if is_exact else f"{error:.3f} at rank {n:,}"
     summary(record, shown)
@@ -178,13 +161,7 @@ def duplicates(
         storage_options=storage_options,
         **run_arguments(ctx, where),
     )
-    summary({**found.to_mapping(), "duplicates": out}, {**_shown_duplicates(found), "duplicates": out})
-    if found.chain_note:
-        note(found.chain_note)
-
-
-def _shown_duplicates(found: Duplicates) -> dict[str, str]:
-    return {
+    shown = {
         "rows": f"{found.n_rows:,}",
         "copies": f"{found.n_copies:,} rows with the codes of an earlier one",
         "pairs": f"{found.n_pairs:,} of similarity {found.threshold:g} and above, copies included",
@@ -192,7 +169,11 @@ def _shown_duplicates(found: Duplicates) -> dict[str, str]:
         "rows kept": f"{found.n_kept:,}, {found.n_kept / max(1, found.n_rows):.2%}",
         "expected recall": f"{found.expected_recall:.1%} of pairs at the threshold",
         "candidates": f"{found.n_candidates:,}, {found.n_compared:,} of them compared",
+        "duplicates": out,
     }
+    summary({**found.to_mapping(), "duplicates": out}, shown)
+    if found.chain_note:
+        note(found.chain_note)
 
 
 @click.command("drop-duplicates", cls=DkfeatCommand)
@@ -231,7 +212,6 @@ def drop_duplicates(
     from dkfeat.neighbors import drop_duplicates as run
 
     data = open_shards(shards, storage_options=options_at(shards, storage_options))
-    break_lock_first(out, options)
     manifest = run(data, duplicates, target_of(out, options), **run_arguments(ctx, options))
     dropped = data.n_rows - manifest.rows
     summary_of(manifest, "target", out, dropped=dropped)

@@ -13,7 +13,6 @@ from dkfeat.cli.declared import LOCAL_FOLDER, given_flags, option_of
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import (
     bad_row_options,
-    break_lock_first,
     execution_options,
     output_options,
     overwrite_option,
@@ -21,15 +20,13 @@ from dkfeat.cli.options import (
     run_options,
     target_of,
     target_option,
-    with_bad_row_options,
 )
 from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print_result, summary_of, table
-from dkfeat.cli.rows import make_source, source_flags, source_options
+from dkfeat.cli.rows import rows_given, source_options
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 
 if TYPE_CHECKING:
     from dkfeat.learn.evaluation import Evaluation
-    from dkfeat.learn.model import LinearModel
 
 
 @click.command(cls=DkfeatCommand)
@@ -73,6 +70,8 @@ def predict(
       dkfeat predict model features/test --out s3://bucket/predictions
     """
     from dkfeat.learn.model import load_model
+    from dkfeat.learn.predict import predict as run
+    from dkfeat.learn.predict import predict_file
     from dkfeat.store.outputs import check_outputs
 
     if out == "-":  # "-" means standard output, as in many commands
@@ -85,7 +84,8 @@ def predict(
     rows = rows_given(ctx, source, options)
     loaded = load_model(model, storage_options=options["storage_options"])
     if out is not None and to_folder:
-        _to_folder(ctx, loaded, rows, out, options)
+        manifest = run(loaded, rows, target_of(out, options), scores=options["scores"], **run_arguments(ctx, options))
+        summary_of(manifest, "predictions", out)
         return
     folder_options = {field.name for field in fields(RunConfig)} - {"progress"}
     folder_options |= {"on_bad_row", "max_bad_rows", "scores", "target_options", "id", "keep"}
@@ -97,26 +97,14 @@ def predict(
         raise click.UsageError(
             "--json describes the output of --out; without --out, labels go to standard output, one a line", ctx
         )
-    _to_file(loaded, rows, out, overwrite)
-
-
-def rows_given(ctx: click.Context, source: tuple[str, ...], options: dict[str, Any]) -> Any:
-    """Open SOURCE if it holds shards or predictions; otherwise make a source with the options of the command line.
-
-    Raises
-    ------
-    click.UsageError
-        If SOURCE holds shards and options for reading files were given.
-    """
-    from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader
-
-    reader = dataset_reader(source, options["storage_options"])
-    if reader is None:
-        return make_source(source, options)
-    if given := given_flags(ctx, source_flags()):
-        flags = ", ".join(given.values())
-        raise click.UsageError(f"{source[0]} holds shards, which are read as they were made; leave out {flags}", ctx)
-    return ShardDataset(reader, "sha256")
+    outcome = predict_file(loaded, rows, sys.stdout if out is None else out, overwrite=overwrite)
+    record = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
+    print_result(record)
+    text = f"{outcome.n_rows:,} rows labelled"
+    if outcome.accuracy is not None:
+        text += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
+    if not is_given(JSON):
+        note(text, err=True)
 
 
 def _is_folder(out: str) -> bool:
@@ -124,29 +112,6 @@ def _is_folder(out: str) -> bool:
 
     path = Path(out)
     return is_url(out) or path.is_dir() or out.endswith("/") or not (path.exists() or path.suffix)
-
-
-def _to_folder(ctx: click.Context, model: LinearModel, rows: Any, out: str, options: dict[str, Any]) -> None:
-    from dkfeat.learn.predict import predict as run
-
-    break_lock_first(out, options)
-    rows, to = with_bad_row_options(rows, options), target_of(out, options)
-    manifest = run(model, rows, to, scores=options["scores"], **run_arguments(ctx, options))
-    summary_of(manifest, "predictions", out)
-
-
-def _to_file(model: LinearModel, rows: Any, out: str | None, overwrite: bool) -> None:
-    from dkfeat.learn.predict import predict_file
-
-    outcome = predict_file(model, rows, sys.stdout if out is None else out, overwrite=overwrite)
-    record = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
-    print_result(record)
-    if is_given(JSON):
-        return
-    text = f"{outcome.n_rows:,} rows labelled"
-    if outcome.accuracy is not None:
-        text += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
-    note(text, err=True)
 
 
 CLASSES_SHOWN, ERRORS_SHOWN = 30, 5

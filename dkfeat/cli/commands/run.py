@@ -15,7 +15,7 @@ import click
 
 from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import DkfeatCommand, set_log, text_of
-from dkfeat.cli.options import options_at, output_options, progress_of, resolve_options
+from dkfeat.cli.options import options_at, output_options, progress_of, resolve_options, target_of
 from dkfeat.cli.output import note, print_result
 from dkfeat.cli.rows import build_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
@@ -119,13 +119,9 @@ def run_featurize(part: FeaturizeConfig, run: RunConfig) -> Manifest:
 
 def _target(part: FeaturizeConfig | PredictConfig, run: RunConfig, **policy: Any) -> Target:
     """Make the target of a part, after breaking the lock that the settings name."""
-    from dkfeat.engine.open import Target
-    from dkfeat.store.commit.maintenance import break_lock
-
     target_options = resolve_options(part.target_options, "target_options")
-    if run.break_lock is not None:
-        break_lock(part.out, run.break_lock, target_options=target_options)
-    return Target(part.out, storage_options=target_options, resume=run.resume, **policy)
+    options = {"target_options": target_options, "resume": run.resume, "break_lock": run.break_lock}
+    return target_of(part.out, options | policy)
 
 
 def _featurize(part: FeaturizeConfig, run: RunConfig) -> Result:

@@ -124,6 +124,17 @@ class Status:
             return "unfinished"
         return "empty" if self.committed is None else "complete"
 
+    @property
+    def meaning(self) -> str:
+        """Explanation of `state`."""
+        return {
+            "running": "a run holds the lock",
+            "damaged": "committed shards are missing or have another size; repeat the run to write them again",
+            "unfinished": "a batch was interrupted; repeat the run to finish it",
+            "empty": "nothing is committed",
+            "complete": "all that was planned is committed",
+        }[self.state]
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values, including `state`."""
         values: dict[str, Any] = {"state": self.state, **asdict(self)}
