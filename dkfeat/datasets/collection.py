@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import bz2
 import csv
+import errno
+import fcntl
 import gzip
 import hashlib
+import http.client
 import json
+import logging
 import lzma
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,11 +26,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from dkfeat.datasets.download import Download, cache_folder, create_whole, locked
 from dkfeat.errors import ConfigError, SourceError, cause_of
 from dkfeat.filesystems.urls import Retries, shown_url
 from dkfeat.messages import nearest
 from dkfeat.store.outputs import check_outside
+
+logger = logging.getLogger(__name__)
 
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 """Address of the collection, to which the paths of files are relative."""
@@ -118,9 +127,40 @@ def find_dataset(name: str) -> DatasetInfo:
 RETRY_SECONDS = 20.0
 """Default time for which a download is retried while no data arrives."""
 
+VARIABLE = "DKFEAT_CACHE"
+SILENT_SECONDS = 20.0
+"""Timeout for a response or data of the server."""
+PAUSE_SECONDS = 0.2
+"""Pause after a connection without data."""
+CHUNK_BYTES = 256 << 10
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
 Progress = Callable[[str, int, int | None], None]
 
 _OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads; it need not exist yet.
+
+    Returns
+    -------
+    folder : Path
+        ``$DKFEAT_CACHE`` if that is set, else ``dkfeat`` in ``$XDG_CACHE_HOME``, else ``~/.cache/dkfeat``. A relative
+        ``$XDG_CACHE_HOME`` is ignored, as its specification requires.
+
+    Examples
+    --------
+    >>> import os
+    >>> os.environ["DKFEAT_CACHE"] = "/data/cache"
+    >>> str(cache_folder())
+    '/data/cache'
+    >>> del os.environ["DKFEAT_CACHE"]
+    """
+    if own := os.environ.get(VARIABLE):
+        return Path(own).expanduser().absolute()
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "dkfeat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +242,7 @@ def fetch(
     check_outside(dataset_folder)
     wanted = {key: file for key, file in info.files.items() if part in (None, key)}
     address = _address(mirror)
-    with locked(dataset_folder):
+    with _locked(dataset_folder):
         found = {
             key: _File(info, file, dataset_folder, f"{address}/{file.path}").fetch(retry_seconds, progress)
             for key, file in wanted.items()
@@ -220,6 +260,45 @@ def _address(mirror: str | None) -> str:
             "http://, without a user and a password"
         )
     return mirror.rstrip("/")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Make a folder and lock it for writing in the ``with`` block, after waiting for any other writer.
+
+    An existing folder without write permission needs no lock: a site may share data sets with all its users.
+
+    Raises
+    ------
+    SourceError
+        If the folder cannot be made, or its file system has no locks.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as fault:
+        if fault.errno in _READ_ONLY and folder.is_dir():
+            yield
+            return
+        raise _unusable(folder, fault) from fault
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.warning("%s: another process is fetching into this folder; waiting for it", folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as fault:
+            raise _unusable(folder, fault) from fault
+        yield
+    finally:
+        os.close(descriptor)  # releases the lock, as does the end of the process
+
+
+def _unusable(folder: Path, fault: OSError) -> SourceError:
+    return SourceError(
+        f"{folder} cannot be used for fetched data sets: {cause_of(fault)}; set {VARIABLE}, or `folder` "
+        "for this call, to a folder on a local disk"
+    )
 
 
 class _File:
@@ -276,18 +355,18 @@ class _File:
 
     def _checked(self, path: Path, record: dict[str, Any] | None, to_do: str) -> dict[str, Any]:
         """Return size, digest and rows of a file after comparing them with the registry and the record."""
-        facts: dict[str, Any] = {"size": path.stat().st_size}
-        self._compare("bytes", self._file.size, facts["size"], to_do)
-        if record is not None:
-            self._compare("bytes", record["size"], facts["size"], f"as on {record['fetched']}; {to_do}")
         with path.open("rb") as opened:
-            facts["sha256"] = hashlib.file_digest(opened, "sha256").hexdigest()
-        self._compare("the SHA-256", self._file.sha256, facts["sha256"], to_do)
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        facts: dict[str, Any] = {"size": path.stat().st_size, "sha256": digest}
+        expected = [(self._file.size, self._file.sha256, to_do)]
         if record is not None:
-            self._compare("the SHA-256", record["sha256"], facts["sha256"], f"as on {record['fetched']}; {to_do}")
-            return facts
-        facts["rows"] = self._rows(path, to_do)
-        self._compare("rows", self._file.rows, facts["rows"], to_do)
+            expected.append((record["size"], record["sha256"], f"as on {record['fetched']}; {to_do}"))
+        for size, sha256, remedy in expected:
+            self._compare("bytes", size, facts["size"], remedy)
+            self._compare("the SHA-256", sha256, digest, remedy)
+        if record is None:
+            facts["rows"] = self._rows(path, to_do)
+            self._compare("rows", self._file.rows, facts["rows"], to_do)
         return facts
 
     def _compare(self, what: str, known: int | str | None, found: int | str, to_do: str) -> None:
@@ -306,7 +385,12 @@ class _File:
     def _write_record(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
         origin = {key: version.get(key) for key in ("url", "etag", "modified")}
         record = {**facts, **origin, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
-        create_whole(self._record_path, json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
+        temporary = self._record_path.with_suffix(".tmp")  # no other writer: the folder is locked
+        with temporary.open("wb") as file:
+            file.write(json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._record_path)
 
     def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
         received = download.bytes_received
@@ -316,3 +400,165 @@ class _File:
         else:
             to_do = f"check the network of this machine, or download the file elsewhere and put it at {self._path}"
         return SourceError(f"{shown_url(self._url)} cannot be fetched: {cause_of(fault)}; {kept}{to_do}")
+
+
+class Download:
+    """Download of a file into `part`, which a later one with the same `part` resumes, also in another process.
+
+    A partial file is resumed only if the rest is of the same version, by a strong ETag or the modification time. Only
+    one download into a file may run at a time.
+
+    Parameters
+    ----------
+    url : str
+        Address with HTTP or HTTPS; proxies are those of the environment.
+    part : Path
+        File to write. Its version is in a file of this name with ``.json`` appended: url, etag, modified and size, None
+        for those that the server does not state.
+    report : callable, optional
+        Called with the number of bytes received and, if the server sends it, the size of the file.
+    """
+
+    def __init__(self, url: str, part: Path, report: Callable[[int, int | None], None] | None = None) -> None:
+        self._url, self._part, self._report = url, part, report
+        self.has_response = False
+        """True if the server has sent any response."""
+        self._version_path = part.with_name(f"{part.name}.json")
+
+    @property
+    def bytes_received(self) -> int:
+        """Size of the partial file."""
+        return self._part.stat().st_size if self._part.exists() else 0
+
+    def run(self, retries: Retries) -> dict[str, Any]:
+        """Download the whole file and return its version.
+
+        It reconnects as long as connections return data; connections without data are limited by `retries`.
+
+        Raises
+        ------
+        OSError
+            For errors of the network or the server, with their message.
+        SourceError
+            If `part` cannot be written.
+        """
+        progressed = time.monotonic()
+        while not (version := self._version()) or self.bytes_received != version["size"]:
+            there = self.bytes_received
+            with retries.call("fetch", self._request) as response:
+                try:
+                    fault = self._save(response)
+                except OSError as failed:  # of the file: errors of the network are returned
+                    raise SourceError(
+                        f"{self._part} cannot be written: {cause_of(failed)}; free disk space, or set {VARIABLE} to "
+                        "another folder that is writable"
+                    ) from failed
+            if fault is None:
+                break
+            if self.bytes_received > there:
+                progressed = time.monotonic()
+                logger.info("%s: %s; resuming", shown_url(self._url), fault)
+            elif time.monotonic() - progressed > retries.seconds:
+                raise fault
+            else:
+                time.sleep(PAUSE_SECONDS)
+        return self._version()
+
+    def forget(self) -> None:
+        """Remove the partial file."""
+        self._part.unlink(missing_ok=True)
+        self._version_path.unlink(missing_ok=True)
+
+    def _request(self) -> Any:
+        """Request the missing part, or the whole file if the partial one cannot be used."""
+        headers = {"User-Agent": "dkfeat", "Accept-Encoding": "identity"}
+        version, there = self._version(), self.bytes_received
+        if there and (condition := version.get("etag") or version.get("modified")):
+            headers |= {"Range": f"bytes={there}-", "If-Range": condition}
+        request = urllib.request.Request(self._url, headers=headers)
+        try:
+            response = urllib.request.build_opener(_Redirects).open(request, timeout=SILENT_SECONDS)
+        except urllib.error.HTTPError as fault:
+            self.has_response = True
+            fault.close()
+            if fault.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and there:
+                self.forget()  # the file on the server is shorter now
+                return self._request()
+            fault.strerror = str(fault.reason)
+            raise
+        except urllib.error.URLError as fault:
+            raise (fault.reason if isinstance(fault.reason, OSError) else fault) from None
+        self.has_response = True
+        return response
+
+    def _save(self, response: Any) -> Exception | None:
+        """Write the received data; return the error that interrupted it, if any."""
+        there, version = self.bytes_received, self._version()
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            self.forget()  # the whole file: it has changed, or the server does not support ranges
+            there, version = 0, _version_of(self._url, response)
+            self._version_path.write_text(json.dumps(version))
+        elif not _continues(response, there, version):
+            self.forget()
+            return ConnectionError("the file on the server has changed since its download began")
+        size, free = version["size"], shutil.disk_usage(self._part.parent).free
+        if (size or 0) - there > free:
+            raise OSError(errno.ENOSPC, f"needs {size - there:,} more bytes, but {free:,} are free there")
+        with self._part.open("ab") as file:
+            while True:
+                if self._report is not None:
+                    self._report(there, size)
+                # read1 returns the bytes received so far: a slow connection shows progress, and a kill loses little
+                try:
+                    chunk = response.read1(CHUNK_BYTES)
+                except (OSError, http.client.HTTPException) as broken:
+                    return broken
+                if not chunk:
+                    break
+                file.write(chunk)
+                there += len(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if there < (size or 0):
+            return ConnectionError(f"the connection ended after {there:,} of {size:,} bytes")
+        return None
+
+    def _version(self) -> dict[str, Any]:
+        """Return the version of the partial file; empty if it is unknown, or that of another address."""
+        try:
+            version = json.loads(self._version_path.read_bytes())
+        except (OSError, ValueError):  # missing or truncated
+            return {}
+        return version if isinstance(version, dict) and version.get("url") == self._url else {}
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects only to HTTP and HTTPS, and from HTTPS only to HTTPS."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        allowed = ("https://",) if req.full_url.startswith("https://") else ("http://", "https://")
+        if not newurl.startswith(allowed):
+            msg = f"redirects to {shown_url(newurl)[:200]}, which is not an {' or '.join(allowed)} URL"
+            raise urllib.error.HTTPError(req.full_url, code, msg, headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _version_of(url: str, response: Any) -> dict[str, Any]:
+    etag, length = response.headers.get("ETag", ""), response.headers.get("Content-Length", "")
+    return {
+        "url": url,
+        "etag": None if etag.startswith("W/") else etag or None,  # only a strong one changes with the bytes
+        "modified": response.headers.get("Last-Modified"),
+        "size": int(length) if length.isdecimal() else None,
+    }
+
+
+def _continues(response: Any, there: int, version: dict[str, Any]) -> bool:
+    """Return True if a partial response begins at the end of the partial file, and has the same version."""
+    place, _, size = response.headers.get("Content-Range", "").partition("/")
+    etag = response.headers.get("ETag")
+    return (
+        place.startswith(f"bytes {there}-")
+        and size == str(version.get("size") or size)
+        and (etag is None or version.get("etag") in (None, etag))
+    )

@@ -19,7 +19,7 @@ import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.datasets import DATASETS, collection, download
+from dkfeat.datasets import DATASETS, collection
 from dkfeat.datasets.collection import fetch
 from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.server import FileServer, Kept
@@ -275,7 +275,7 @@ def test_cache__that_cannot_be_written_says_what_to_do(server, tmp_path, monkeyp
 
 
 def test_disk__without_room_is_told_before_anything_is_written(server, monkeypatch, folder):
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(collection.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(SourceError, match=r"needs [0-9,]+ more bytes, but 1,000 are free"):
         train_of(server)
     assert not (folder / "toy.scale.part").exists()
@@ -301,12 +301,16 @@ def test_cache__that_others_keep_is_read_only(server, folder, monkeypatch):
     train_of(server)
     (folder / "toy.scale.json").unlink()
 
-    def refused(path, *_):
+    def refused(path, *_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(download.os, "open", refused)
-    monkeypatch.setattr(collection, "create_whole", refused)
-    monkeypatch.setattr(download, "create_whole", refused)
+    monkeypatch.setattr(collection.os, "open", refused)
+    opened = Path.open
+    monkeypatch.setattr(
+        Path,
+        "open",
+        lambda path, mode="r", **options: (opened if set(mode) <= set("rb") else refused)(path, mode, **options),
+    )
     assert train_of(server).read_bytes() == TRAIN
     (folder / "toy.scale").unlink()
     with pytest.raises(SourceError, match=r"toy.scale.part cannot be written: Permission denied; .*DKFEAT_CACHE"):
