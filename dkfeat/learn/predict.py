@@ -43,7 +43,7 @@ from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.sources.base import Source
-from dkfeat.sources.files.contents import compression_of_name
+from dkfeat.sources.contents import compression_of_name
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
 from dkfeat.store.outputs import check_outputs

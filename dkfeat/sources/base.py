@@ -14,7 +14,7 @@ from scipy import sparse
 from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, InputError
 from dkfeat.filesystems.urls import printable
-from dkfeat.sources.files.find import find_files
+from dkfeat.sources.find import find_files
 from dkfeat.sources.options import (
     are_integers,
     as_paths,

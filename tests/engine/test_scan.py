@@ -9,7 +9,7 @@ from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.scan import ScanTask
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import Scan
-from dkfeat.sources.files.lines import WINDOW_BYTES
+from dkfeat.sources.lines import WINDOW_BYTES
 
 
 def scan_text(folder, *texts, **options):

@@ -166,7 +166,7 @@ def _digit_lines() -> list[bytes]:
 
 def _lines_of(data: str) -> Iterator[bytes]:
     """Rows of a file as lines, decompressed, without blank and comment lines."""
-    from dkfeat.sources.files.contents import open_content
+    from dkfeat.sources.contents import open_content
     from dkfeat.sources.libsvm.source import LibsvmSource
 
     for file in LibsvmSource(data).files():

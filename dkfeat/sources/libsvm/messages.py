@@ -11,7 +11,7 @@ from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.filesystems.urls import printable
 from dkfeat.sources.base import LABEL_NOT_ALLOWED
-from dkfeat.sources.files.contents import open_content
+from dkfeat.sources.contents import open_content
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20

@@ -18,9 +18,9 @@ from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.messages import show_label
 from dkfeat.sources.base import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, Source, cut_message, shown_text
-from dkfeat.sources.files.contents import check_unchanged, open_content
-from dkfeat.sources.files.lines import LineTooLongError, LineWindow
+from dkfeat.sources.contents import check_unchanged, open_content
 from dkfeat.sources.libsvm.messages import REASONS, message_of, parse_error, quoted, token_at
+from dkfeat.sources.lines import LineTooLongError, LineWindow
 from dkfeat.sources.options import parse_size
 
 NO_LIMIT = 1 << 62

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
 from dkfeat.filesystems.urls import is_url, open_filesystem, open_retries, printable, shown_url
-from dkfeat.sources.files.contents import open_bytes, source_errors
-from dkfeat.sources.files.find import warn_of_left_out
+from dkfeat.sources.contents import open_bytes, source_errors
+from dkfeat.sources.find import warn_of_left_out
 
 ENDINGS = (".parquet", ".parq", ".pq")
 MOST_GROUP_ROWS = 2**31 - 1

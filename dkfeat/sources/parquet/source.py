@@ -17,8 +17,8 @@ from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
 from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.sources.base import MOST_BAD_ROWS, REFUSED, Piece, RejectedRow, SplitScan, join_blocks
-from dkfeat.sources.files.contents import check_unchanged
-from dkfeat.sources.files.find import warn_of_left_out
+from dkfeat.sources.contents import check_unchanged
+from dkfeat.sources.find import warn_of_left_out
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError, footer_of, open_split
 from dkfeat.sources.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
 from dkfeat.sources.parquet.files import (

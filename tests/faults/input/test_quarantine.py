@@ -21,7 +21,7 @@ import dkfeat
 from dkfeat.engine.tasks import job
 from dkfeat.errors import ConfigError, InputError, ParquetError, ParseError, ShardError
 from dkfeat.sources import base as quarantine
-from dkfeat.sources.files import lines
+from dkfeat.sources import lines
 from dkfeat.sources.libsvm import parser as libsvm_parser
 from tests.engine.helpers import featurized
 from tests.faults.input.quarantine import features_of, run, set_aside

@@ -15,7 +15,7 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import CommitError, DkfeatError, ShardError, SourceError
-from dkfeat.sources.files import contents as files
+from dkfeat.sources import contents as files
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole, dataset_state
 

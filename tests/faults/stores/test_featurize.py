@@ -28,7 +28,7 @@ from dkfeat.errors import (
     SpecConflictError,
 )
 from dkfeat.learn.predict import predict_file
-from dkfeat.sources.files import contents as files
+from dkfeat.sources import contents as files
 from tests.engine.helpers import featurized, gcws
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.invariants import dataset_state
@@ -331,7 +331,7 @@ def changing(monkeypatch, bucket, key, data):
         return n
 
     monkeypatch.setattr(files.RemoteFile, "readinto", readinto)
-    monkeypatch.setattr("dkfeat.sources.files.contents.READ_AHEAD_BYTES", 1000)
+    monkeypatch.setattr("dkfeat.sources.contents.READ_AHEAD_BYTES", 1000)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from dkfeat.errors import ParseError
-from dkfeat.sources.files.contents import DecompressedStream
+from dkfeat.sources.contents import DecompressedStream
 from dkfeat.sources.libsvm.source import LibsvmSource
 
 OPTIONS = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}

@@ -18,7 +18,7 @@ from dkfeat.errors import DkfeatError, ParseError, SourceError, SpecConflictErro
 from dkfeat.filesystems.urls import WEB_PROTOCOLS, is_url, open_filesystem, open_retries, printable, protocol_of
 
 if TYPE_CHECKING:
-    from dkfeat.sources.files.lines import ByteStream
+    from dkfeat.sources.lines import ByteStream
 
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
@@ -32,7 +32,7 @@ _MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstd",
     **{bytes([0x50 + k, 0x2A, 0x4D, 0x18]): "zstd" for k in range(16)},  # skippable frames
 }
-_READ_BYTES = 1 << 16
+_READ_BYTES, _MOST_BYTES = 1 << 16, 1 << 20
 _ZSTD_READ_BYTES = 1 << 10  # the zstd decoder has no output limit: 4 bytes of input can give 128 KiB
 _XZ_MEMORY_BYTES = 256 << 20  # a file may require 4 GiB; those of `xz -9` require 65 MiB
 
@@ -72,17 +72,15 @@ class DecompressedStream:
 
     def __init__(self, raw: BinaryIO, compression: str, path: str) -> None:
         self._raw, self._compression, self._path = raw, compression, path
-        self._decoder: _Decoder | None = None
-        self._left = b""
-        self._produced = 0
-        self._members = 0
         self._step = _ZSTD_READ_BYTES if compression == "zstd" else _READ_BYTES
+        self._contents = self._decode()
         self._ready = memoryview(b"")
+        self._produced = 0
 
     def readinto(self, view: memoryview) -> int:
         """Read content into the front of `view` and return the number of bytes; 0 at the end of the content."""
         while not self._ready:
-            content = self._decode(len(view))
+            content = next(self._contents, None)
             if content is None:
                 return 0
             self._ready = memoryview(content)
@@ -92,87 +90,59 @@ class DecompressedStream:
         self._produced += n
         return n
 
-    def _decode(self, limit: int) -> bytes | None:
-        if self._decoder is None:
-            self._left = self._left or self._raw.read(self._step)
-            if not self._left:
-                return None
-            if self._members and not self._is_next_member():
-                return None
-            self._decoder = _Decoder(self._compression)
-        if self._decoder.needs_input and not self._left:
-            self._left = self._raw.read(self._step)
-            if not self._left:
-                raise self._corrupt("the file ends early")
-        data, self._left = self._left, b""
-        try:
-            content = self._decoder.decode(data, limit)
-        except self._decoder.errors as error:
-            raise self._corrupt(str(error)) from None
-        if self._decoder.object.eof:  # end of a member, with a correct checksum
-            self._left = self._decoder.object.unused_data
-            self._decoder = None
-            self._members += 1
-        return content
+    def _decode(self) -> Iterator[bytes]:
+        """Yield the content of all members, at most `_MOST_BYTES` at a time if the library supports a limit."""
+        data = self._raw.read(self._step)
+        limit = () if self._compression == "zstd" else (_MOST_BYTES,)
+        while data:
+            decoder, errors = _decoder_of(self._compression)
+            while not decoder.eof:  # set at the end of a member with a correct checksum
+                if not data and getattr(decoder, "needs_input", True):
+                    data = self._raw.read(self._step)
+                    if not data:
+                        raise self._corrupt("the file ends early")
+                try:
+                    content = decoder.decompress(data, *limit)
+                except errors as error:
+                    raise self._corrupt(str(error)) from None
+                data = getattr(decoder, "unconsumed_tail", b"")
+                yield content
+            data = self._next_member(decoder.unused_data)
 
-    def _is_next_member(self) -> bool:
-        """Skip the padding after a member; return False at the end of the file."""
+    def _next_member(self, data: bytes) -> bytes:
+        """Skip the padding after a member; return the beginning of the next one, empty at the end of the file."""
         padding = 0
-        if self._compression in ("gzip", "xz"):
-            while self._left:
-                rest = self._left.lstrip(b"\0")
-                padding += len(self._left) - len(rest)
-                self._left = rest or self._raw.read(self._step)
-                if rest:
-                    break
+        while self._compression in ("gzip", "xz") and (data := data or self._raw.read(self._step)).startswith(b"\0"):
+            rest = data.lstrip(b"\0")
+            padding += len(data) - len(rest)
+            data = rest
         if padding % 4 and self._compression == "xz":
             raise self._corrupt("the number of zero bytes after xz data must be a multiple of four")
-        while len(self._left) < MAGIC_BYTES and (more := self._raw.read(self._step)):
-            self._left += more
-        if self._left and compression_of_magic(self._left) != self._compression:
+        while len(data) < MAGIC_BYTES and (more := self._raw.read(self._step)):
+            data += more
+        if data and compression_of_magic(data) != self._compression:
             raise self._corrupt(
                 f"something that is not {self._compression} data follows the end of the {self._compression} data"
             )
-        return bool(self._left)
+        return data
 
     def _corrupt(self, detail: str) -> ParseError:
-        at = self._produced + len(self._ready)
-        reason = f"truncated or corrupt at decompressed byte {at:,} of its {self._compression} data ({detail})"
-        return ParseError(reason, path=self._path, offset=at)
+        place = f"decompressed byte {self._produced:,} of its {self._compression} data"
+        reason = f"truncated or corrupt at {place} ({detail})"
+        return ParseError(reason, path=self._path, offset=self._produced)
 
 
-class _Decoder:
-    """Decoder of one member of a compressed file, with the same methods for all formats."""
+def _decoder_of(compression: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """Make the decoder of one member, and name its errors."""
+    if compression == "gzip":
+        return zlib.decompressobj(wbits=31), (zlib.error,)
+    if compression == "bz2":
+        return bz2.BZ2Decompressor(), (OSError, ValueError)
+    if compression == "xz":
+        return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES), (lzma.LZMAError,)
+    import zstandard  # late import: only zstd files need it
 
-    def __init__(self, compression: str) -> None:
-        self._compression, self._tail = compression, b""
-        self.object: Any
-        self.errors: tuple[type[Exception], ...]
-        if compression == "gzip":
-            self.object, self.errors = zlib.decompressobj(wbits=31), (zlib.error,)
-        elif compression == "bz2":
-            self.object, self.errors = bz2.BZ2Decompressor(), (OSError, ValueError)
-        elif compression == "xz":
-            self.object = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
-            self.errors = (lzma.LZMAError,)
-        else:
-            import zstandard  # late import: only zstd files need it
-
-            self.object, self.errors = zstandard.ZstdDecompressor().decompressobj(), (zstandard.ZstdError,)
-
-    @property
-    def needs_input(self) -> bool:
-        """True if the decoder needs more input before it can return more content."""
-        return not self._tail and getattr(self.object, "needs_input", True)
-
-    def decode(self, data: bytes, limit: int) -> bytes:
-        """Decompress `data`; at most `limit` bytes are returned if the library supports a limit."""
-        if self._compression == "zstd":
-            return self.object.decompress(data)
-        content = self.object.decompress(self._tail + data, limit)
-        if self._compression == "gzip":
-            self._tail = self.object.unconsumed_tail
-        return content
+    return zstandard.ZstdDecompressor().decompressobj(), (zstandard.ZstdError,)
 
 
 READ_AHEAD_BYTES = 4 << 20

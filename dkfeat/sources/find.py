@@ -23,7 +23,7 @@ from dkfeat.filesystems.urls import (
     shown_url,
 )
 from dkfeat.messages import counted
-from dkfeat.sources.files.contents import (
+from dkfeat.sources.contents import (
     MAGIC_BYTES,
     compression_of_magic,
     compression_of_name,
@@ -88,32 +88,25 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     systems = {match.system for match in matches.values()}
     if len(systems) > 1:
         raise ConfigError("the files of a source must be on one file system; got " + ", ".join(sorted(systems)))
-    roots = {match.root for match in matches.values()}
-    root = os.path.commonpath(roots) if roots else ""
-    files = sorted((match.source_file(root) for match in matches.values()), key=lambda file: os.fsencode(file.name))
+    root = os.path.commonpath({match.root for match in matches.values()})
+    found = [(match.source_file(root), match.inode) for match in matches.values()]
+    found.sort(key=lambda pair: os.fsencode(pair[0].name))
+    files = tuple(file for file, _ in found)
     for file, head in zip(files, _heads(files, storage_options), strict=True):
         _check_magic(file, head)
-    if files and not is_url(files[0].url):
-        _warn_of_links(files)
-    return tuple(files)
+    _warn_of_links(found)
+    return files
 
 
-def _warn_of_links(files: Sequence[SourceFile]) -> None:
+def _warn_of_links(found: Sequence[tuple[SourceFile, int]]) -> None:
     """Warn of local files that are links to other files of the source, if there are any."""
-
-    def facts(file: SourceFile) -> tuple[int, int]:
-        return file.size, file.mtime_ns or 0
-
+    firsts: dict[tuple[int, int, int | None], SourceFile] = {}
     links = []
-    for (size, _), alike in itertools.groupby(sorted(files, key=facts), facts):
-        group = list(alike)
-        firsts: dict[tuple[int, int], SourceFile] = {}
-        for file in group if size and len(group) > 1 else ():  # links have the size and time of their file
-            with suppress(OSError):  # removed meanwhile, which is an error when it is read
-                status = os.stat(file.url)  # noqa: PTH116  # Path would change names like "a//b"
-                first = firsts.setdefault((status.st_dev, status.st_ino), file)
-                if first is not file:
-                    links.append(f"{printable(file.name)} to {printable(first.name)}")
+    for file, inode in found:
+        if inode and file.size:
+            first = firsts.setdefault((inode, file.size, file.mtime_ns), file)
+            if first is not file:
+                links.append(f"{printable(file.name)} to {printable(first.name)}")
     if links:
         logger.warning(
             "%s of the source %s to another file of it, such as %s: rows are read twice; name each file once",
@@ -134,6 +127,8 @@ class _Match(NamedTuple):
     size: int
     mtime_ns: int | None
     etag: str | None = None
+    inode: int = 0
+    """Number of the file on its local disk; 0 for a URL."""
 
     def source_file(self, root: str) -> SourceFile:
         """Make the source file, whose name is relative to `root`."""
@@ -141,7 +136,7 @@ class _Match(NamedTuple):
         # twenty times as fast as relpath
         name = self.path[len(folder) :] if self.path.startswith(folder) else os.path.relpath(self.path, root)
         return SourceFile(
-            name=name.replace(os.sep, "/"),
+            name=name,
             url=self.url,
             size=self.size,
             mtime_ns=self.mtime_ns,
@@ -152,14 +147,10 @@ class _Match(NamedTuple):
 
 def _find_local(pattern: str) -> Iterator[_Match]:
     is_literal = os.path.lexists(pattern)
-    paths: Iterable[str] = [pattern]
-    n_found = 0
-    if is_literal:
-        root = os.path.dirname(os.path.abspath(pattern))  # noqa: PTH100, PTH120  # does not follow links
-    else:
-        root = os.path.abspath(_fixed_part(pattern))  # noqa: PTH100  # does not follow links
-        paths = glob.iglob(pattern, recursive=True)  # noqa: PTH207  # keeps "./"
-    for path in paths:
+    # neither `abspath` nor `glob` follows links or changes names such as "./a"
+    root = os.path.abspath(os.path.dirname(pattern) if is_literal else _fixed_part(pattern))  # noqa: PTH100, PTH120
+    found = False
+    for path in [pattern] if is_literal else glob.iglob(pattern, recursive=True):  # noqa: PTH207
         with source_errors(path):
             try:
                 status = os.stat(path)  # noqa: PTH116  # keeps "./"
@@ -172,18 +163,18 @@ def _find_local(pattern: str) -> Iterator[_Match]:
             raise _folder_error(path)
         if not stat.S_ISREG(status.st_mode):
             raise SourceNotFoundError(f"{printable(path)} is not a regular file, but a source is read several times")
-        full = os.path.abspath(path)  # noqa: PTH100  # does not follow links
+        full = os.path.abspath(path)  # noqa: PTH100
         try:
             full.encode()
         except UnicodeEncodeError:
             raise SourceError(f"{printable(path)}: the name is not UTF-8; rename the file") from None
-        n_found += 1
-        yield _Match("local", full, root, full, **local_identity(status))
+        found = True
+        yield _Match("local", full, root, full, **local_identity(status), inode=status.st_ino)
     if not is_literal:
         warn_of_left_out(
             pattern, _hidden_files(pattern), "a name that begins with . needs a pattern that begins with . too"
         )
-    if not n_found:
+    if not found:
         raise SourceNotFoundError(f"no file matches {printable(pattern)}")
 
 
@@ -259,33 +250,25 @@ def _fixed_part(pattern: str) -> str:
 
 def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
     """Read the first bytes of each file."""
-    if files and is_url(files[0].url):  # then all are URLs, and a store serves many requests at a time
-        with source_errors(files[0].url):
-            heads = _remote_heads([file for file in files if file.size], storage_options)
-        yield from (heads.get(file.url, b"") for file in files)
+    if not is_url(files[0].url):
+        for file in files:
+            with open_bytes(file, storage_options) as raw:
+                yield raw.read(MAGIC_BYTES)
         return
-    for file in files:
-        with open_bytes(file, storage_options) as raw:
-            yield raw.read(MAGIC_BYTES)
+    paths = [open_filesystem(file.url, storage_options)[1] for file in files if file.size]
+    ends = [min(MAGIC_BYTES, file.size) for file in files if file.size]
 
-
-def _remote_heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """Read the first bytes of files at URLs, by URL."""
-    if not files:
-        return {}
-    opened = [open_filesystem(file.url, storage_options) for file in files]
-    system, paths = opened[0][0], [path for _, path in opened]
-
-    def read() -> list[bytes]:
-        ends = [min(MAGIC_BYTES, file.size) for file in files]
+    def read() -> list[bytes]:  # a store serves many requests at a time
+        system, _ = open_filesystem(files[0].url, storage_options)
         heads = system.cat_ranges(paths, [0] * len(paths), ends, on_error="return")
         for head in heads:  # older versions of fsspec return errors whatever `on_error` is
             if isinstance(head, Exception):
                 raise head
         return heads
 
-    heads = open_retries(files[0].url, storage_options or {}).call("read the beginnings of files", read)
-    return {file.url: bytes(head) for file, head in zip(files, heads, strict=True)}
+    with source_errors(files[0].url):
+        heads = iter(open_retries(files[0].url, storage_options or {}).call("read the beginnings of files", read))
+    yield from (next(heads) if file.size else b"" for file in files)
 
 
 def _check_magic(file: SourceFile, head: bytes) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
 from dkfeat.filesystems.urls import printable
-from dkfeat.sources.files.find import _fixed_part, find_files
+from dkfeat.sources.find import _fixed_part, find_files
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.parquet.source import ParquetSource
 from tests.sources.web_server import web_server
@@ -171,7 +171,7 @@ def test_files__no_permission(tmp_path, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("dkfeat.sources.files.contents.LocalFile", refuse)
+    monkeypatch.setattr("dkfeat.sources.contents.LocalFile", refuse)
     with pytest.raises(SourceError, match=r"a\.svm cannot be read: Permission denied") as caught:
         find_files([str(tmp_path / "a.svm")])
     assert caught.value.exit_code == 3

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from dkfeat.errors import ConfigError, SourceError, SpecConflictError
-from dkfeat.sources.files.contents import check_unchanged, open_content
-from dkfeat.sources.files.find import find_files
+from dkfeat.sources.contents import check_unchanged, open_content
+from dkfeat.sources.find import find_files
 from dkfeat.sources.libsvm.source import LibsvmSource
 from tests.sources.web_server import web_server
 

@@ -1,1 +1,0 @@
-"""Input files: lookup by path, glob or URL, decompression, and reading by lines."""
