@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
+import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import expit, log_expit, softmax
 
+from dkfeat.archives import pack_arrays, unpack_array
 from dkfeat.blocks import PackedCodes, take_rows
-from dkfeat.errors import ConfigError, InputError, ShardError
+from dkfeat.canonical import parse_object, typed
+from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.filesystems.urls import local_path
 from dkfeat.html import card
-from dkfeat.learn.model_files import read_model, write_model
 from dkfeat.learn.score import Score, predictions_of
 from dkfeat.messages import counted, show_bytes
 from dkfeat.store.manifest.manifest import labels_shown
+from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.store.manifest.model_folder import (
+    ARRAY_NAME,
+    MODEL_FILE,
+    LocalFolder,
+    ModelFolder,
+    check_model_folder,
+    model_files,
+    open_model_folder,
+    parse_model_file,
+    read_model_file,
+    seal_model_file,
+)
+from dkfeat.store.outputs import check_place
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
@@ -40,6 +58,9 @@ SHOWN_EPOCHS = 20
 """Number of epochs of the history shown in a notebook."""
 SCORED_BYTES = 32 << 20
 """Features decoded at a time while scoring, in bytes."""
+FORMAT = 1
+ARRAYS = ("coef", "intercept")
+MAX_ARRAY_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -300,7 +321,7 @@ class LinearModel:
         """Turn scores into predictions; see `predict`. Equal scores go to the lower label."""
         return predictions_of(self.task, self.classes, scores)
 
-    def save(self, folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def save(self, folder: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the model into a folder, or to a URL such as ``s3://bucket/model`` with options of fsspec.
 
         The folder has ``model.json``, which names the other files by their hash: weights and intercepts as plain
@@ -315,7 +336,9 @@ class LinearModel:
         OSError
             If the files cannot be written; a `CommitError` if the check before writing detects it.
         """
-        facts = {
+        check_target(folder, storage_options)
+        facts: dict[str, Any] = {
+            "format": FORMAT,
             "map": dict(self.map_spec),
             "input": dict(self.input_spec),
             "classes": self.classes.tolist(),
@@ -324,11 +347,29 @@ class LinearModel:
             "history": [dict(entry) for entry in self.history],
             "manifest_sha256": self.manifest_sha256,
         }
-        arrays = {"coef": self.coef, "intercept": self.intercept}
-        write_model(folder, facts, arrays, self.map_arrays, storage_options)
+        target = open_model_folder(folder, storage_options)
+        with target.saving() if isinstance(target, LocalFolder) else nullcontext(lambda: False) as is_alone:
+            former, listed = _files_of(target), {}
+            for name in ARRAYS:
+                buffer = io.BytesIO()
+                np.save(buffer, getattr(self, name), allow_pickle=False)
+                data = buffer.getvalue()
+                digest = hashlib.sha256(data).hexdigest()
+                file = f"{name}-{digest[:12]}.npy"
+                listed[name] = _Array(file=file, sha256=digest, shape=list(getattr(self, name).shape))
+                target.replace(file, data)
+            kept = {entry["file"] for entry in listed.values()}
+            if self.map_arrays:
+                name = sidecar_name("landmarks", self.map_spec.get("landmarks"))
+                target.replace(name, pack_arrays(self.map_arrays))
+                kept.add(name)
+            target.replace(MODEL_FILE, seal_model_file({**facts, "arrays": listed}))
+            # if another training may be saving here, only the former model's files; else also those of killed ones
+            for name in sorted((model_files(target.list("")) if is_alone() else former) - kept):
+                target.remove(name)
 
 
-def load_model(folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> LinearModel:
+def load_model(folder: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> LinearModel:
     """Read a model that `LinearModel.save` wrote.
 
     Parameters
@@ -352,23 +393,132 @@ def load_model(folder: str | PathLike[str], *, storage_options: Mapping[str, Any
     SpecConflictError
         If a newer dkfeat wrote the model.
     """
-    facts, arrays, map_arrays = read_model(folder, storage_options)
-    kind = np.float64 if any(isinstance(label, float) for label in facts["classes"]) else np.int64
+    target = open_model_folder(folder, storage_options)
+    text = _model_text(target)
+    while True:
+        try:
+            return _read(target, text)
+        except (ShardError, FileNotFoundError):
+            now = _model_text(target)
+            if now == text:
+                raise
+            text = now  # another model was saved meanwhile, and the former model's files are gone
+
+
+def _model_text(target: ModelFolder) -> bytes:
+    text = read_model_file(target)
+    if text is None:
+        raise SourceNotFoundError(
+            f"{target.url} holds no model ({MODEL_FILE} is missing); "
+            f"make one by `dkfeat train SHARDS --out {target.url}`"
+        )
+    return text
+
+
+class _Array(TypedDict):
+    file: str
+    sha256: str
+    shape: list[int]
+
+
+class _Listed(TypedDict):
+    arrays: dict[str, _Array]
+
+
+class _Facts(_Listed):
+    map: dict[str, Any]
+    input: dict[str, Any]
+    classes: list[Any]
+    task: str
+    training: dict[str, Any]
+    history: list[dict[str, Any]]
+    manifest_sha256: str | None
+
+
+def _read(target: ModelFolder, text: bytes) -> LinearModel:
+    """Read and check the files that the text of a ``model.json`` lists."""
+    where = f"{target.url}/{MODEL_FILE}"
+    values = {"task": "", **parse_model_file(text, where)}  # models written before `task` existed are classifiers
+    if isinstance(values.get("format"), int) and values["format"] > FORMAT:
+        raise SpecConflictError(
+            f"{where}: format {values['format']} was written by a newer dkfeat; this one reads {FORMAT}"
+        )
+    if values.get("format") != FORMAT:
+        raise ShardError(f"{where}: not a model of format {FORMAT}")
+    facts = typed(values, _Facts, where)
+    arrays = {name: _read_array(target, name, facts["arrays"].get(name)) for name in ARRAYS}
+    landmarks, labels = landmarks_of(values), facts["classes"]
     try:
         return LinearModel(
             map_spec=facts["map"],
-            map_arrays=map_arrays,
+            map_arrays={} if landmarks is None else read_sidecar(target, "landmarks", landmarks, folder=""),
             input_spec=facts["input"],
-            classes=np.array(facts["classes"], dtype=kind),
-            coef=arrays["coef"],
-            intercept=arrays["intercept"],
+            classes=np.array(labels, np.float64 if any(isinstance(label, float) for label in labels) else np.int64),
             task=facts["task"],
             training=facts["training"],
             history=tuple(facts["history"]),
             manifest_sha256=facts["manifest_sha256"],
+            **arrays,
         )
     except (TypeError, ValueError, OverflowError) as error:  # intact files with impossible values
-        raise ShardError(f"{folder}: not a model that dkfeat saved: {error}") from error
+        raise ShardError(f"{target.url}: not a model that dkfeat saved: {error}") from error
+
+
+def _files_of(target: ModelFolder) -> set[str]:
+    """Return the names of the files that ``model.json`` lists; none if it is missing or damaged."""
+    try:
+        values = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
+        names = {entry["file"] for entry in typed(values, _Listed, MODEL_FILE)["arrays"].values()}
+        landmarks = landmarks_of(values)
+        kept = set() if landmarks is None else {sidecar_name("landmarks", landmarks)}
+    except ShardError:
+        return set()
+    return kept | {name for name in names if ARRAY_NAME.fullmatch(name)}
+
+
+def _read_array(target: ModelFolder, name: str, entry: _Array | None) -> Any:
+    if entry is None or not ARRAY_NAME.fullmatch(entry["file"]) or not entry["file"].startswith(f"{name}-"):
+        raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a file name that dkfeat writes")
+    path, size = f"{target.url}/{entry['file']}", target.size(entry["file"])
+    if size is None:
+        raise ShardError(f"{path} is listed in {MODEL_FILE}, but missing; train again or restore the file")
+    if size > MAX_ARRAY_BYTES:
+        raise ShardError(f"{path}: {size:,} bytes are more than a model may have")
+    data = target.read(entry["file"])
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise ShardError(f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged")
+    try:
+        array = unpack_array(data, path)
+    except Exception as fault:  # numpy raises many kinds of exceptions for crafted headers
+        raise ShardError(f"{path}: not an array that dkfeat writes: {str(fault)[:200]}") from None
+    if list(array.shape) != entry["shape"] or array.dtype != np.float32:
+        raise ShardError(
+            f"{path}: holds {array.dtype} of shape {array.shape}, {MODEL_FILE} says float32 of {entry['shape']}"
+        )
+    return array
+
+
+def check_target(
+    folder: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> None:
+    """Check, before training, that a model can be saved in a folder or at a URL. The check leaves no files behind.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds something that is not a model, is in a data set or another model, or contains the folder
+        `checkpoint`.
+    CommitError
+        If files cannot be created there.
+    """
+    target = open_model_folder(folder, storage_options)
+    check_place(os.fspath(folder), "a model", storage_options)
+    state, root = (None if each is None else local_path(os.fspath(each)) for each in (checkpoint, folder))
+    if state is not None and root in (state, *state.parents):
+        raise ConfigError(f"the checkpoint {checkpoint} is in the folder of the model, {folder}; choose another folder")
+    check_model_folder(target)
 
 
 def _check_classes(task: str, classes: NDArray[Any]) -> None:

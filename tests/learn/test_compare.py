@@ -17,15 +17,14 @@ from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file, load_digits
 from sklearn.preprocessing import normalize
 
-import dkfeat.learn.compare.compare as module
+import dkfeat.learn.compare as module
 from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
 from dkfeat.cli import cli
 from dkfeat.cli.options import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn.compare.compare import compare
-from dkfeat.learn.compare.models import KERNELS, MAPS, FitSettings, held_out_parts, linear_accuracy
-from dkfeat.learn.compare.result import Comparison, Result
+from dkfeat.learn.compare import KERNELS, MAPS, FitSettings, compare, held_out_parts, linear_accuracy
+from dkfeat.learn.comparison import Comparison, Result
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k, draw
 

@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from dkfeat.errors import ConfigError, InputError, PlanError
-from dkfeat.learn.kernel_machine import KernelMachine
+from dkfeat.learn.estimators import KernelMachine
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_machine__predicts_in_parts_as_at_once(rows, monkeypatch):
     X, y, X_test, _ = rows
     machine = KernelMachine("rbf", {"gamma": 0.1}, C=10.0).fit(X, y)
     whole = machine.predict(X_test)
-    monkeypatch.setattr("dkfeat.learn.kernel_machine.PREDICTED_BYTES", 8 * 300 * 7)
+    monkeypatch.setattr("dkfeat.learn.estimators.PREDICTED_BYTES", 8 * 300 * 7)
     np.testing.assert_array_equal(machine.predict(X_test), whole)
 
 

@@ -13,7 +13,7 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.open import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.learn import model_files
+from dkfeat.learn import model as model_files
 from dkfeat.learn.model import LinearModel
 from dkfeat.store.manifest.model_folder import LocalFolder
 from tests.test_archives import npy
@@ -156,7 +156,7 @@ def test_save__replaces_a_model_and_leaves_nothing_of_it(tmp_path):
 
 def test_save__a_crash_before_the_last_rename_leaves_the_old_model(tmp_path, monkeypatch):
     make_model(seed=1).save(tmp_path)
-    monkeypatch.setattr("dkfeat.learn.model_files.seal_model_file", lambda _: 1 / 0)
+    monkeypatch.setattr("dkfeat.learn.model.seal_model_file", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_model(seed=2).save(tmp_path)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=1).coef)
@@ -164,7 +164,7 @@ def test_save__a_crash_before_the_last_rename_leaves_the_old_model(tmp_path, mon
 
 def test_save__goes_on_where_a_first_one_was_killed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("dkfeat.learn.model_files.seal_model_file", lambda _: 1 / 0)
+        patch.setattr("dkfeat.learn.model.seal_model_file", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             make_model(seed=1).save(tmp_path)
     (tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp").write_bytes(b"half")
@@ -175,7 +175,7 @@ def test_save__goes_on_where_a_first_one_was_killed(tmp_path, monkeypatch):
 def test_save__sweeps_what_killed_ones_left(tmp_path, monkeypatch):
     make_model(seed=1).save(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("dkfeat.learn.model_files.seal_model_file", lambda _: 1 / 0)
+        patch.setattr("dkfeat.learn.model.seal_model_file", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             make_model(seed=2).save(tmp_path)
     (tmp_path / f".coef-{12 * '0'}.npy.{32 * '0'}.tmp").write_bytes(b"half")
@@ -418,7 +418,11 @@ def test_load_model__of_version_0_1_without_a_hash_of_its_facts(tmp_path):
         ({"classes": ["a", "b", "c"]}, ShardError, "not a model that dkfeat saved"),
         ({"classes": [1, 2, 2**63]}, ShardError, "not a model that dkfeat saved"),
         ({"arrays": {}}, ShardError, "coef is not listed"),
-        ({"arrays": {"coef": {"file": "../coef-000000000000.npy"}}}, ShardError, "coef is not listed"),
+        (
+            {"arrays": {"coef": {"file": "../coef-000000000000.npy", "sha256": "", "shape": []}}},
+            ShardError,
+            "coef is not listed",
+        ),
     ],
 )
 def test_load_model__edited_facts(tmp_path, changes, error, words):

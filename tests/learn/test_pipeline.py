@@ -9,9 +9,9 @@ from sklearn.base import is_classifier, is_regressor
 
 from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures
 from dkfeat.errors import ConfigError, InputError, SourceNotFoundError
-from dkfeat.learn import pipeline as pipeline_module
+from dkfeat.learn import estimators as pipeline_module
+from dkfeat.learn.estimators import load_pipeline
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.pipeline import load_pipeline
 
 WIDTH = 9
 

@@ -132,7 +132,7 @@ def _featurize(part: FeaturizeConfig, run: RunConfig) -> Result:
 
 def _train(part: TrainConfig, run: RunConfig) -> Result:
     from dkfeat.engine.open import Target
-    from dkfeat.learn.model_files import check_target
+    from dkfeat.learn.model import check_target
     from dkfeat.learn.train import train
 
     options = {item.name: getattr(part, item.name) for item in fields(part)}

@@ -90,7 +90,7 @@ def train(
       dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
     from dkfeat.engine.open import Target
-    from dkfeat.learn.model_files import check_target
+    from dkfeat.learn.model import check_target
     from dkfeat.learn.train import train as run
 
     options["class_weight"] = _class_weight(class_weight)
@@ -222,8 +222,8 @@ def compare(
       dkfeat compare train.svm --test test.svm --out comparison
       dkfeat compare train.svm --maps gcws,nrff --k 128,512 --C 1,10
     """
-    from dkfeat.learn.compare.compare import compare as run
-    from dkfeat.learn.compare.result import FILES
+    from dkfeat.learn.compare import compare as run
+    from dkfeat.learn.comparison import FILES
     from dkfeat.store.outputs import check_folder
 
     if out is not None:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PLOT = "accuracy.png"
+COLUMNS = {
+    "name": ("map", ""),
+    "k": ("k", ","),
+    "accuracy": ("test", ".2%"),
+    "validation_accuracy": ("held-out", ".2%"),
+    "row_bytes": ("bytes/row", ","),
+    "row_microseconds": ("µs/row", ".2f"),
+    "fit_seconds": ("fit s", ".2f"),
+    "C": ("C", "g"),
+    "gamma": ("gamma", "g"),
+}
+"""Columns of the table of text, by fields of `Result`: title and format."""
 FILES = ("comparison.txt", "comparison.json", "comparison.csv", PLOT)
 
 
@@ -129,8 +141,10 @@ class Comparison:
 
     def to_text(self) -> str:
         """Format the results as a table, followed by the recommendation."""
-        header = ("map", "k", "test", "held-out", "bytes/row", "µs/row", "fit s", "C", "gamma")
-        lines = [header, *(_cells(each) for each in self.results)]
+        lines: list[list[str]] = [[title for title, _ in COLUMNS.values()]]
+        for each in self.results:
+            values = ((getattr(each, name), form) for name, (_, form) in COLUMNS.items())
+            lines.append(["" if value is None else format(value, form) for value, form in values])
         first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
         form = "  ".join([f"{{:<{first}}}", *(f"{{:>{width}}}" for width in others)])
         table = "".join(form.format(*line).rstrip() + "\n" for line in lines)
@@ -242,19 +256,3 @@ def held_out_accuracy(result: Result) -> float:
 
 def _cost(result: Result) -> tuple[float, float, float]:
     return result.row_bytes or 0, result.row_microseconds or 0, result.fit_seconds
-
-
-def _cells(result: Result) -> Sequence[str]:
-    values = asdict(result)
-    forms = {
-        "name": "",
-        "k": ",",
-        "accuracy": ".2%",
-        "validation_accuracy": ".2%",
-        "row_bytes": ",",
-        "row_microseconds": ".2f",
-        "fit_seconds": ".2f",
-        "C": "g",
-        "gamma": "g",
-    }
-    return ["" if values[name] is None else format(values[name], form) for name, form in forms.items()]

@@ -1,1 +1,0 @@
-"""Comparison of feature maps by accuracy and cost."""
