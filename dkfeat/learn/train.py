@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,9 +33,8 @@ from dkfeat.learn.checks import (
     task_of,
 )
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
-from dkfeat.learn.sgd.epochs import Candidate, EpochLines, Training
+from dkfeat.learn.sgd.epochs import ALGORITHM, Checkpoints, EpochLines, Training
 from dkfeat.learn.sgd.parallel import open_averaging, open_workers
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.validation import check_choice, check_seed
@@ -126,8 +125,8 @@ def train(
     storage_options : mapping, optional
         Options of the storage, for shards given by URL, as in `dkfeat.open_shards`.
     progress : bool or callable, default=True
-        True prints each epoch on standard error, or below the cell of a notebook. A callable receives the history entry
-        of each epoch.
+        True prints the first and the last epoch, and one every few seconds in between, on standard error or below the
+        cell of a notebook. A callable receives the history entry of each epoch.
 
     Returns
     -------
@@ -179,8 +178,7 @@ def train(
         seed = check_seed(random_state)
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    data, held_out, test = (_opened(given, storage_options) for given in (shards, validation, test))
-    options: dict[str, Any] = {"test": test, "seed": seed, "progress": progress}
+    data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
     if isinstance(solver, Liblinear):
         # late import: loads scikit-learn's solvers only when they are used
         from dkfeat.learn.liblinear import train_liblinear
@@ -190,9 +188,26 @@ def train(
         foreign = [name for name, value in unused.items() if value is not None]
         if foreign:
             raise ConfigError(foreign_options(foreign))
-        return train_liblinear(data, solver, **options)
-    state = None if checkpoint is None else as_target(checkpoint)
-    return _train_sgd(_open_training(data, solver, validation=held_out, checkpoint=state, client=client, **options))
+        return train_liblinear(data, solver, test=scored, seed=seed, progress=progress)
+    task, solver = _resolved(data, solver)
+    if solver.validation_fraction is not None and held_out is not None:
+        raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
+    others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
+    for name, other in others.items():
+        shards = f"the {name} shards"
+        check_same_features(data.spec, other.spec, shards=shards, owner="the training shards'", like="TRAIN")
+    job = TrainingJob(
+        data=data,
+        solver=solver,
+        task=task,
+        seed=seed,
+        others=others,
+        checkpoint=None if checkpoint is None else as_target(checkpoint),
+        progress=progress,
+    )
+    with open_workers(client, solver.parts) as workers:
+        model = _train_once(job, workers)
+        return _refitted(job, model, workers) if solver.refit and job.held_out else model
 
 
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
@@ -205,26 +220,25 @@ def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
     return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingJob:
     """One training: opened shards and all options, checked and resolved."""
 
     data: ShardDataset
     solver: SGD
-    """Options of the descent; losses and the number of epochs are resolved."""
+    """Options of the descent; losses, the number of epochs and class weights are resolved."""
     task: str
     """Task of the resulting `LinearModel`."""
-    classes: NDArray[Any]
-    """Classes, ascending; none for regression."""
-    class_weight: str | Mapping[str, float] | None
     seed: int
-    validation: ShardDataset | None
-    """Shards that choose among variants and epochs."""
-    test: ShardDataset | None
-    """Shards that are scored and do not influence the training."""
+    others: Mapping[str, ShardDataset]
+    """Shards named "validation", which choose among variants and epochs, and "test", which are only scored."""
     checkpoint: Target | None
-    client: Any
     progress: bool | Callable[[Mapping[str, Any]], None]
+
+    @cached_property
+    def classes(self) -> NDArray[Any]:
+        """Classes, ascending; none for regression."""
+        return classes_of(self.data, self.task)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -239,14 +253,14 @@ class TrainingJob:
         if self.solver.validation_fraction is not None:
             return self.solver.validation_fraction
         chooses = len(self.variants) > 1 or self.solver.patience is not None
-        return DEFAULT_FRACTION if chooses and self.validation is None else 0.0
+        return DEFAULT_FRACTION if chooses and "validation" not in self.others else 0.0
 
     @property
     def record(self) -> dict[str, Any]:
         """Options as plain JSON values, for the model and its checkpoints."""
         return {
             "average": self.solver.average,
-            "class_weight": self.class_weight,
+            "class_weight": self.solver.class_weight,
             "epochs": self.solver.epochs,
             "patience": self.solver.patience,
             "random_state": self.seed,
@@ -257,19 +271,11 @@ class TrainingJob:
     @property
     def pins(self) -> dict[str, Any]:
         """Plain JSON values that determine the weights after a number of rows."""
-        others = {"validation": self.validation, "test": self.test}
-        manifests = {name: data.manifest.sha256 for name, data in others.items() if data is not None}
+        manifests = {name: data.manifest.sha256 for name, data in self.others.items()}
         facts = self.record | {"variants": [[variant.loss, variant.alpha] for variant in self.variants]}
         del facts["epochs"]
         facts[ALGORITHM] = ALGORITHM_VERSION
         return {"manifest": self.data.manifest.sha256, "batch_rows": batch_rows(self.data), **facts, **manifests}
-
-
-def _train_sgd(job: TrainingJob) -> LinearModel:
-    """Train a model, and with ``SGD(refit=True)`` once more on all rows if some were held out."""
-    with open_workers(job.client, job.solver.parts) as workers:
-        model = _train_once(job, workers)
-        return _refitted(job, model, workers) if job.solver.refit and job.held_out else model
 
 
 def _refitted(job: TrainingJob, model: LinearModel, workers: LazyRunner | None) -> LinearModel:
@@ -281,44 +287,52 @@ def _refitted(job: TrainingJob, model: LinearModel, workers: LazyRunner | None) 
         state = replace(job.checkpoint, urlpath=folder)
     epochs = job.solver.epochs if job.solver.patience is None else model.training["epoch"]
     solver = replace(job.solver, **chosen, epochs=epochs, patience=None, validation_fraction=None)
-    refitted = _train_once(replace(job, solver=solver, validation=None, checkpoint=state), workers)
+    others = {name: data for name, data in job.others.items() if name != "validation"}
+    refitted = _train_once(replace(job, solver=solver, others=others, checkpoint=state), workers)
     kept = ("grid", "patience", "validation_fraction", "epochs")
     choice = {name: model.training[name] for name in kept if model.training.get(name) is not None}
     return replace(refitted, training={**refitted.training, **choice, "refit": True})
 
 
 def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
-    solver, width, epochs = job.solver, job.data.map.n_features_out, job.solver.epochs or 0
+    solver, epochs = job.solver, job.solver.epochs or 0
     rows = TrainingRows(
         job.data, fraction=job.held_out, seed=job.seed, shuffle_rows=solver.shuffle_rows, loaders=solver.loaders
     )
     config = _descent_config(job, rows)
-    _check_memory(config, width)
-    scored = {
-        name: None if data is None else labelled_batches(data, job.task, job.classes)
-        for name, data in (("validation", job.validation), ("test", job.test))
-    }
+    _check_memory(config, job.data.map.n_features_out)
+    scored = {name: labelled_batches(data, job.task, job.classes) for name, data in job.others.items()}
     if job.held_out:
         scored["validation"] = rows.held_out
-    lines = EpochLines(epochs) if job.progress is True else None
-    on_epoch = job.progress if callable(job.progress) else lines
-    with open_averaging(rows, config, parts=solver.parts, workers=workers) as averaging, lines or nullcontext():
+    with open_averaging(rows, config, parts=solver.parts, workers=workers) as averaging:
         n_parts = None if averaging is None else averaging.n_parts
         state = job.checkpoint
-        checkpoints = None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts})
         training = Training(
             rows=rows,
             config=config,
-            n_features=width,
             epochs=epochs,
             patience=solver.patience,
-            checkpoints=checkpoints,
-            on_epoch=on_epoch,
+            scored=scored,
+            checkpoints=None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts}),
+            on_epoch=EpochLines(epochs) if job.progress is True else job.progress or None,
             averaging=averaging,
-            **scored,
         )
         chosen = training.run(resume=state is None or state.resume)
-    return _model(job, training, chosen, n_parts)
+    variant = job.variants[chosen.variant]
+    record = job.record | {"loss": variant.loss, "alpha": variant.alpha, "epoch": chosen.epoch}
+    if n_parts is not None:
+        record["parts"] = n_parts
+    if len(job.variants) > 1:
+        record["grid"] = training.state.grid
+    return LinearModel.of_shards(
+        job.data,
+        classes=job.classes,
+        coef=chosen.coef,
+        intercept=chosen.intercept,
+        task=job.task,
+        training=record,
+        history=tuple(training.state.history),
+    )
 
 
 def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
@@ -329,9 +343,9 @@ def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
     else:
         code_bits, length = 0, rows.row_length()
     facts: dict[str, Any] = {}
-    if job.task == "regression" or job.held_out or job.class_weight or rows.is_weighted:
+    if job.task == "regression" or job.held_out or job.solver.class_weight or rows.is_weighted:
         found = rows.statistics(job.classes)
-        weights = class_weights(job.class_weight, job.classes, found.class_counts)
+        weights = class_weights(job.solver.class_weight, job.classes, found.class_counts)
         facts = {
             "class_weights": weights,
             "typical_weight": found.typical_weight(weights),
@@ -362,45 +376,16 @@ def _check_memory(config: DescentConfig, width: int) -> None:
     check_fits(projected, what, "lower n_components or the bits of a code, or train fewer alphas at once")
 
 
-def _model(job: TrainingJob, training: Training, chosen: Candidate, n_parts: int | None) -> LinearModel:
-    variant = job.variants[chosen.variant]
-    record = job.record | {"loss": variant.loss, "alpha": variant.alpha, "epoch": chosen.epoch}
-    if n_parts is not None:
-        record["parts"] = n_parts
-    if len(job.variants) > 1:
-        record["grid"] = training.grid
-    return LinearModel.of_shards(
-        job.data,
-        classes=job.classes,
-        coef=chosen.coef,
-        intercept=chosen.intercept,
-        task=job.task,
-        training=record,
-        history=tuple(training.history),
-    )
-
-
-def _open_training(
-    data: ShardDataset,
-    solver: SGD,
-    *,
-    validation: ShardDataset | None,
-    test: ShardDataset | None,
-    **options: Any,
-) -> TrainingJob:
-    """Check options against the shards, and resolve those that depend on them; arguments are those of `dkfeat.train`.
+def _resolved(data: ShardDataset, solver: SGD) -> tuple[str, SGD]:
+    """Check a solver against the shards; return the task and the solver without options that depend on them.
 
     Raises
     ------
     ConfigError
-        For options that are out of range, contradict each other, or do not suit the labels.
+        For options that do not suit the labels.
     InputError
         If the shards hold no rows, no labels, or rows of one class only.
-    SpecConflictError
-        If validation or test shards were made by another map or read with other input options.
     """
-    if solver.validation_fraction is not None and validation is not None:
-        raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
     weights = check_class_weight(solver.class_weight)
     task = task_of(data, solver.task, several(solver.loss))
     fit = REAL_LOSSES if task == "regression" else CLASS_LOSSES
@@ -412,22 +397,9 @@ def _open_training(
     if weights is not None and task in ("regression", "multilabel"):
         rows = "rows of a regression" if task == "regression" else "rows with lists of labels"
         raise ConfigError(f"class_weight={weights!r}, but {rows} have no single class; leave it out")
-    classes = classes_of(data, task)
-    for name, other in (("validation", validation), ("test", test)):
-        if other is not None:
-            shards = f"the {name} shards"
-            check_same_features(data.spec, other.spec, shards=shards, owner="the training shards'", like="TRAIN")
-    epochs = default_epochs(data.n_rows, max(1, len(classes))) if solver.epochs is None else solver.epochs
-    return TrainingJob(
-        data=data,
-        solver=replace(solver, loss=losses, epochs=epochs),
-        task=task,
-        classes=classes,
-        class_weight=weights,
-        validation=validation,
-        test=test,
-        **options,
-    )
+    n_classes = max(1, len(classes_of(data, task)))
+    epochs = default_epochs(data.n_rows, n_classes) if solver.epochs is None else solver.epochs
+    return task, replace(solver, loss=losses, epochs=epochs, class_weight=weights)
 
 
 def default_epochs(n_rows: int, n_classes: int) -> int:

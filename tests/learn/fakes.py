@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ from scipy import sparse
 from dkfeat import SGD, GCWSFeatures
 from dkfeat.blocks import PackedCodes
 from dkfeat.config import ExecutionConfig
+from dkfeat.learn.sgd.descent import Descent
 
 
 def by_sgd(train: Any, *arguments: Any, **options: Any) -> Any:
@@ -20,6 +21,15 @@ def by_sgd(train: Any, *arguments: Any, **options: Any) -> Any:
     options = ExecutionConfig.gather(options)
     own = {item.name: options.pop(item.name) for item in fields(SGD) if item.name in options}
     return train(arguments[0], SGD(**own), *arguments[1:], **options)
+
+
+def run_epoch(weights: Any, batches: Any, config: Any) -> Any:
+    """Run a descent over batches of rows, labels and weights, from a copy of the initial weights."""
+    mean = None if weights.mean_coef is None else weights.mean_coef.copy()
+    descent = Descent(replace(weights, coef=weights.coef.copy(), mean_coef=mean), config)
+    for batch in batches:
+        descent.run_batch(*batch)
+    return descent.weights()
 
 
 def blobs(n_rows: int, n_classes: int, seed: int, *, n_columns: int = 12, spread: float = 0.25) -> tuple[Any, Any]:

@@ -17,13 +17,12 @@ from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file, load_digits
 from sklearn.preprocessing import normalize
 
-import dkfeat.learn.compare as module
 from dkfeat import GCWSFeatures, LibsvmSource, ParquetSource, featurize
 from dkfeat.cli import cli
 from dkfeat.cli.options import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn.compare import KERNELS, MAPS, FitSettings, compare, held_out_parts, linear_accuracy
+from dkfeat.learn.compare import MAPS, Fits, FitSettings, compare, held_out_parts, linear_accuracy
 from dkfeat.learn.comparison import Comparison, Result
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k, draw
@@ -58,7 +57,7 @@ def test_compare__every_map_learns_and_the_cheapest_good_one_is_recommended(path
     assert [(name, k) for name, k in by if k is not None] == [(name, k) for name in MAPS for k in (16, 64)]
     for name in MAPS:
         assert by[name, 16].accuracy < by[name, 64].accuracy
-        assert (by[name, 64].gamma in (1.0, 10.0)) == (KERNELS[name] == "rbf_cosine")
+        assert (by[name, 64].gamma in (1.0, 10.0)) == (MAPS[name][0] == "rbf_cosine")
         assert by[name, 64].row_microseconds > 0
     assert by["gcws", 64].row_bytes == 64
     assert by["nrff", 64].row_bytes == 256
@@ -379,7 +378,7 @@ def fits(monkeypatch):
         now[0] += k / 8
         return Result(name=name, k=k, accuracy=0.5, C=1.0, fit_seconds=k / 8)
 
-    monkeypatch.setattr(module, "fit_mapped", fit)
+    monkeypatch.setattr(Fits, "mapped", fit)
     return now, order
 
 
@@ -393,12 +392,23 @@ def test_compare__begins_nothing_that_would_end_too_late(paths, fits):
     ]
 
 
+@pytest.mark.parametrize("n_rows", [3000, 3001])
+@pytest.mark.usefixtures("fits")
+def test_compare__exact_machines_are_for_3000_rows_or_fewer(monkeypatch, tmp_path, n_rows):
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 1500 + "1 1:1\n" * (n_rows - 3000))
+    exact = Result(name="exact gmm", accuracy=0.5, C=1.0)
+    monkeypatch.setattr(Fits, "exact", lambda *_: exact)
+    options = {"maps": "gcws", "n_components": 8, "baselines": "exact-if-small", "progress": False}
+    found = compare(tmp_path / "rows.svm", test=tmp_path / "rows.svm", **options)
+    assert (exact in found.results) == (n_rows == 3000)
+
+
 def test_compare__no_map_begins_whose_gamma_takes_all_the_time(paths, fits, monkeypatch):
-    def choose_gamma(*_):
+    def best_gamma(*_):
         fits[0][0] = 60.0
         return 1.0, True
 
-    monkeypatch.setattr(module, "choose_gamma", choose_gamma)
+    monkeypatch.setattr(Fits, "best_gamma", best_gamma)
     found = compare(paths[0], **{**FEW, "baselines": [], "minutes": 1.0})
     assert fits[1] == [("gcws", 16)]
     assert [(each.name, each.k) for each in found.left_out] == [("nrff", (16, 64)), ("gcws", (64,))]
@@ -422,11 +432,16 @@ def test_compare__keywords_of_before_warn(paths, tmp_path):
         old = compare(
             paths[0], k=16, test_fraction=0.5, linear=False, exact=False, out=tmp_path, overwrite=True, **options
         )
-    assert sorted(str(each.message).split()[1] for each in caught) == ["exact", "k", "linear", "out,", "test_fraction"]
+    assert sorted(str(each.message).split()[1] for each in caught) == ["exact", "k", "linear", "out", "test_fraction"]
     assert {each.filename for each in caught} == {__file__}
     ((one,), (other,)) = new.results, old.results
     assert (one.k, one.accuracy, new.n_test) == (other.k, other.accuracy, old.n_test)
     assert (tmp_path / "comparison.json").exists()
+    with (
+        pytest.warns(DeprecationWarning, match="is deprecated"),
+        pytest.raises(TypeError, match="n_components and its former name k are both given"),
+    ):
+        compare(paths[0], k=16, n_components=32, **options)
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "comparison.txt").write_text("mine")
     with (

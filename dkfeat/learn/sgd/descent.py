@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,6 @@ class DescentConfig:
     """Bits of a code if rows are packed codes; 0 for other rows."""
     scale: float = 1.0
     """Factor of the features; `Weights.model` multiplies the weights by it."""
-    fit_intercept: bool = True
     class_weights: NDArray[np.float64] | None = None
     """Weight of the rows of each class, shape (n_classes,); None: 1."""
     typical_weight: float = 1.0
@@ -67,8 +66,6 @@ class DescentConfig:
     target_mean: float = 0.0
     """For regression: the training targets are (labels - `target_mean`) / `target_scale`."""
     target_scale: float = 1.0
-    epsilon: float = 0.1
-    """Error, in units of `target_scale`, at which the Huber loss changes from squared to absolute error."""
 
     @property
     def n_outputs(self) -> int:
@@ -90,9 +87,8 @@ class DescentConfig:
         return LOSSES[loss][1] * math.sqrt(self.n_descents / max(1.0, self.typical_weight))
 
 
-Batches = Iterable[tuple[Any, Any, NDArray[np.float64] | None]]
-"""Rows as `PackedCodes`, csr_matrix or ndarray, their labels, and their weights or None for equal ones."""
-
+HUBER_ERROR = 0.1
+"""Error, in units of `target_scale`, at which the Huber loss changes from squared to absolute error."""
 INTERCEPT_RATE = 0.01
 """Step size of the intercept divided by that of the weights: every row changes the intercept, but few rows change a
 given weight."""
@@ -153,61 +149,31 @@ class Weights:
         return bool(np.isfinite(table[:, lanes]).all() and np.isfinite(intercepts[lanes]).all())
 
 
-def run_epoch(weights: Weights, batches: Batches, config: DescentConfig) -> Weights:
-    """Run the descent once over all rows of the batches, in their order.
-
-    Parameters
-    ----------
-    weights : Weights
-        Initial weights; not changed.
-    batches : iterable of (X, y, weight)
-        X is a csr_matrix or ndarray of shape (n, n_features), or `PackedCodes` for ``config.code_bits``. y are labels
-        of shape (n,), numbers for regression, or an indicator matrix for lists of labels. weight is None or float64 of
-        shape (n,).
-    config : DescentConfig
-
-    Returns
-    -------
-    weights : Weights
-        Equal bit for bit for equal arguments, on any number of threads.
-
-    Raises
-    ------
-    ShardError
-        For a label that is not among the classes.
-
-    Examples
-    --------
-    >>> from dkfeat.learn.sgd.descent import Variant
-    >>> config = DescentConfig(task="binary", classes=np.array([-1, 1]), variants=(Variant("hinge", 1e-6),))
-    >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([-1, 1])
-    >>> weights = run_epoch(Weights.zeros(config, 2), [(X, y, None)] * 3, config)
-    >>> weights.coef.round(2).T.tolist(), weights.steps
-    ([[-1.0, 1.0]], 6)
-    """
-    descent = Descent(weights, config)
-    for X, y, weight in batches:
-        descent.run_batch(X, y, weight)
-    return descent.weights()
-
-
 class Descent:
     """Descent in progress.
 
     Parameters
     ----------
     weights : Weights
-        Initial weights.
+        Initial weights; their arrays are changed.
     config : DescentConfig
-    copy : bool, default=True
-        False lets the descent change the arrays of `weights`.
+
+    Examples
+    --------
+    >>> config = DescentConfig(task="binary", classes=np.array([-1, 1]), variants=(Variant("hinge", 1e-6),))
+    >>> descent = Descent(Weights.zeros(config, 2), config)
+    >>> for _ in range(3):
+    ...     descent.run_batch(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([-1, 1]))
+    >>> weights = descent.weights()
+    >>> weights.coef.round(2).T.tolist(), weights.steps
+    ([[-1.0, 1.0]], 6)
     """
 
-    def __init__(self, weights: Weights, config: DescentConfig, *, copy: bool = True) -> None:
+    def __init__(self, weights: Weights, config: DescentConfig) -> None:
         self._config = config
         self._steps, self._window = weights.steps, 0
-        self._coef = _aligned(weights.coef, copy=copy)
-        self._mean = np.empty(0, np.float32) if weights.mean_coef is None else _aligned(weights.mean_coef, copy=copy)
+        self._coef = _aligned(weights.coef)
+        self._mean = np.empty(0, np.float32) if weights.mean_coef is None else _aligned(weights.mean_coef)
         self._lag = _zeros(self._mean.size)
         n_lanes, kinds = config.n_lanes, np.zeros(config.n_lanes, np.int64)
         step_sizes, alphas = np.zeros((2, n_lanes))
@@ -239,18 +205,31 @@ class Descent:
         return self._window == 0
 
     def run_batch(self, X: Any, y: Any, weight: NDArray[np.float64] | None = None) -> None:
-        """Run the descent over the rows of a batch, with arguments as in `run_epoch`."""
+        """Run the descent over the rows of a batch, in their order, with equal bits on any number of threads.
+
+        Parameters
+        ----------
+        X : csr_matrix or ndarray of shape (n_rows, n_features), or PackedCodes
+            Rows; `PackedCodes` for ``config.code_bits``.
+        y : array of shape (n_rows,), or csr_matrix of shape (n_rows, n_classes)
+            Labels, numbers for regression, or an indicator matrix for lists of labels.
+        weight : ndarray of float64, shape (n_rows,), or None
+            Weights of the rows; None for equal ones.
+
+        Raises
+        ------
+        ShardError
+            For a label that is not among the classes.
+        """
         config = self._config
         rows, targets = _rows(X, config, len(self._coef)), _targets(y, weight, config)
-        coef, rate = self._coef.reshape(-1), INTERCEPT_RATE if config.fit_intercept else 0.0
+        options = HUBER_ERROR, INTERCEPT_RATE, self._coef.reshape(-1), self._lag
         n_rows, start = X.shape[0], 0
         while start < n_rows:
             if config.n_lanes == 1:
-                stop = compiled.descend_one(rows, targets, start, self._lanes, config.epsilon, rate, coef, self._lag)
+                stop = compiled.descend_one(rows, targets, start, self._lanes, *options)
             else:
-                stop = compiled.descend(
-                    rows, targets, start, self._lanes, config.n_outputs, config.epsilon, rate, coef, self._lag
-                )
+                stop = compiled.descend(rows, targets, start, self._lanes, config.n_outputs, *options)
             self._window += stop - start
             start = stop
             if start < n_rows or self._window >= WINDOW_ROWS:
@@ -276,9 +255,9 @@ def _zeros(shape: int | tuple[int, int]) -> NDArray[np.float32]:
     return table
 
 
-def _aligned(table: NDArray[np.float32], *, copy: bool) -> NDArray[np.float32]:
-    """Return the table itself if it begins at a cache line, like those of `_zeros`, and need not be copied."""
-    if not copy and table.ctypes.data % 64 == 0:
+def _aligned(table: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the table itself if it begins at a cache line, like those of `_zeros`, else a copy."""
+    if table.ctypes.data % 64 == 0:
         return table
     made = _zeros(table.shape)
     made[...] = table

@@ -2,82 +2,64 @@
 
 from __future__ import annotations
 
-import sys
+import hashlib
+import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkfeat.canonical import dumps, parse_object
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.progress import NotebookLine
-from dkfeat.errors import ConfigError
+from dkfeat.engine.progress import Progress
+from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
+from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.score import Score, predictions_of
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
+from dkfeat.store.outputs import check_outside
+from dkfeat.store.storage.base import passed
+from dkfeat.store.storage.local import flush_folder
 
 if TYPE_CHECKING:
-    from dkfeat.learn.sgd.checkpoint import Checkpoints
     from dkfeat.learn.sgd.rows import TrainingRows
 
 
 LINE_SECONDS = 5.0
-"""Minimum time between two lines written to a pipe, except the first and the last."""
+"""Minimum time between two progress lines, except the first and the last."""
 
 
 class EpochLines:
-    """Progress lines of a training, one for each epoch.
-
-    A terminal gets one line that changes; a pipe gets lines for the first and the last epoch and every few seconds in
-    between. On exit as a context manager the current line ends, so that an error message starts on its own line.
+    """Progress lines of a training: for the first and the last epoch, and for one every few seconds in between.
 
     Parameters
     ----------
     epochs : int
         Number of epochs.
-    stream : text file or None
-        None: the output of the running cell in a notebook, else standard error.
     """
 
-    def __init__(self, epochs: int, stream: TextIO | None = None) -> None:
-        self._epochs = epochs
-        self._cell = NotebookLine.here() if stream is None else None
-        self._stream = sys.stderr if stream is None else stream
+    def __init__(self, epochs: int) -> None:
+        self._epochs, self._lines = epochs, Progress(True)
         self._began = self._shown = time.monotonic()
-        self._line_open = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._cell is not None:
-            self._cell.end()
-        if self._line_open:
-            print(file=self._stream, flush=True)
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
         """Show an epoch, given its entry of the history."""
-        now, is_last = time.monotonic(), entry["epoch"] == self._epochs
-        line = self._describe(entry, now - self._began)
+        now, began = time.monotonic(), self._began
         self._began = now
-        if self._cell is not None:
-            self._cell.write(line, entry["epoch"] / self._epochs)
-        elif self._stream.isatty():
-            # carriage return, and clear to the end of the line
-            print(f"\r{line}\033[K", end="\n" if is_last else "", file=self._stream, flush=True)
-            self._line_open = not is_last
-        elif is_last or entry["epoch"] == 1 or now - self._shown >= LINE_SECONDS:
-            print(line, file=self._stream, flush=True)
-            self._shown = now
-
-    def _describe(self, entry: Mapping[str, Any], seconds: float) -> str:
+        if entry["epoch"] not in (1, self._epochs) and now - self._shown < LINE_SECONDS:
+            return
+        self._shown = now
         shown = {"loss": "loss {:.4g}", "alpha": "best alpha {:g}"}
         for rows in ("validation", "test"):
             shown |= {f"{rows}_accuracy": f"{rows} accuracy {{:.2%}}", f"{rows}_r2": f"{rows} R² {{:.4f}}"}
         parts = [form.format(entry[name]) for name, form in shown.items() if entry.get(name) is not None]
-        speed = f"{entry['rows'] / max(seconds, 1e-9):,.0f} rows/s"
-        return ", ".join([f"train: epoch {entry['epoch']} of {self._epochs}", *parts, speed])
+        speed = f"{entry['rows'] / max(now - began, 1e-9):,.0f} rows/s"
+        self._lines.note(", ".join([f"train: epoch {entry['epoch']} of {self._epochs}", *parts, speed]))
 
 
 SCORES = 1 << 22
@@ -104,6 +86,25 @@ class Candidate:
     """Score on the held-out rows, if there are any."""
 
 
+@dataclass(slots=True, kw_only=True)
+class State:
+    """State of a training beside its weights, as plain JSON values."""
+
+    steps: int = 0
+    """Number of steps of the weights."""
+    steps_before: int = 0
+    """Number of steps before the current epoch."""
+    batches: int = 0
+    """Number of batches of the current epoch that have been run."""
+    stale: int = 0
+    """Number of epochs since the best one."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    grid: list[dict[str, Any]] = field(default_factory=list)
+    """Loss, alpha and results of each variant after the last epoch."""
+    best: list[Any] | None = None
+    """Variant, epoch and score of the best model, with `patience`."""
+
+
 @dataclass(kw_only=True)
 class Training:
     """Training in progress.
@@ -112,16 +113,14 @@ class Training:
     ----------
     rows : TrainingRows
     config : DescentConfig
-    n_features : int
     epochs : int
         Maximum number of epochs.
-    validation : callable or None
-        Function that returns batches ``(X, y)`` to choose among variants and epochs.
-    test : callable or None
-        Function that returns batches ``(X, y)`` that are scored and do not influence the choice.
     patience : int or None
         Number of epochs without a better score on the held-out rows after which training stops. If given, the model of
         the best epoch is returned, else that of the last one.
+    scored : mapping of str to callable
+        Functions that return batches ``(X, y)``: "validation" to choose among variants and epochs, and "test" to score
+        without influence on the choice.
     checkpoints : Checkpoints or None
     on_epoch : callable or None
         Function that receives the history entry of each epoch.
@@ -132,22 +131,16 @@ class Training:
 
     rows: TrainingRows
     config: DescentConfig
-    n_features: int
     epochs: int
-    validation: ScoredBatches | None = None
-    test: ScoredBatches | None = None
-    patience: int | None = None
-    checkpoints: Checkpoints | None = None
-    on_epoch: Callable[[Mapping[str, Any]], None] | None = None
-    averaging: Callable[[Weights, int], Weights] | None = None
+    patience: int | None
+    scored: Mapping[str, ScoredBatches]
+    checkpoints: Checkpoints | None
+    on_epoch: Callable[[Mapping[str, Any]], object] | None
+    averaging: Callable[[Weights, int], Weights] | None
 
-    history: list[dict[str, Any]] = field(default_factory=list, init=False)
-    grid: list[dict[str, Any]] = field(default_factory=list, init=False)
-    """Loss, alpha and results of each variant after the last epoch."""
-    best: Candidate | None = field(default=None, init=False)
-    _stale: int = field(default=0, init=False)
-    _batches: int = field(default=0, init=False)
-    _before: tuple[int, NDArray[np.float64]] = field(default=(0, np.empty(0)), init=False)
+    state: State = field(default_factory=State, init=False)
+    _best: Candidate | None = field(default=None, init=False)
+    _loss_before: NDArray[np.float64] = field(init=False)
 
     def run(self, *, resume: bool) -> Candidate:
         """Train, and return the chosen model.
@@ -159,48 +152,59 @@ class Training:
         SpecConflictError, ShardError
             If the checkpoint cannot be used.
         """
-        weights = Weights.zeros(self.config, self.n_features)
-        self._before = (0, weights.loss.copy())
+        weights = Weights.zeros(self.config, self.rows.data.map.n_features_out)
+        self._loss_before = weights.loss.copy()
         found = self.checkpoints.load() if self.checkpoints is not None and resume else None
         if found is not None:
             weights = self._restored(*found)
-        descent = Descent(weights, self.config, copy=False)
+        descent = Descent(weights, self.config)
         del weights, found
         while not self._is_over():
             if self.averaging is None:
                 self._run_epoch(descent)
             else:
-                averaged = self.averaging(descent.weights(), len(self.history))
-                descent = Descent(averaged, self.config, copy=False)
+                averaged = self.averaging(descent.weights(), len(self.state.history))
+                descent = Descent(averaged, self.config)
                 del averaged
             self._score_epoch(descent.weights())
             if self.checkpoints is not None and (self.checkpoints.is_due or self._is_over()):
                 self._save(descent)
-        return self._chosen(descent.weights())
+        if self._best is not None:
+            return self._best
+        scores = [entry[f"validation_{self._score_name}"] for entry in self.state.grid]
+        chosen = self._best_of(scores, [not entry["diverged"] for entry in self.state.grid])
+        return self._candidate(descent.weights(), chosen, scores[chosen])
 
     @property
     def _score_name(self) -> str:
         return "r2" if self.config.task == "regression" else "accuracy"
 
     def _is_over(self) -> bool:
-        return len(self.history) >= self.epochs or (self.patience is not None and self._stale >= self.patience)
+        if self.patience is not None and self.state.stale >= self.patience:
+            return True
+        return len(self.state.history) >= self.epochs
 
     def _run_epoch(self, descent: Descent) -> None:
-        for X, y, weight in prefetch(self.rows.epoch(len(self.history), skip=self._batches)):
+        for X, y, weight in prefetch(self.rows.epoch(len(self.state.history), skip=self.state.batches)):
             descent.run_batch(X, y, weight)
-            self._batches += 1
+            self.state.batches += 1
             if self.checkpoints is not None and descent.is_at_window_end and self.checkpoints.is_due:
                 self._save(descent)
-        self._batches = 0
+        self.state.batches = 0
 
     def _score_epoch(self, weights: Weights) -> None:
-        config, name = self.config, self._score_name
+        config, state, name = self.config, self.state, self._score_name
         losses = self._epoch_losses(weights)
         alive = [weights.is_finite(config, variant) and np.isfinite(loss) for variant, loss in enumerate(losses)]
         if not any(alive):
-            raise ConfigError(self._diverged())
+            variants = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in config.variants)
+            raise ConfigError(
+                f"the weights diverged: they were no longer finite in epoch {len(state.history) + 1} with "
+                f"alpha={variants}; lower alpha if it is far above 1; if feature values are beyond 1e35, or all below "
+                "1e-35, scale the columns of the source"
+            )
         scores = self._scores(weights)
-        self.grid = [
+        state.grid = [
             {
                 "loss": variant.loss,
                 "alpha": variant.alpha,
@@ -211,20 +215,20 @@ class Training:
             for index, variant in enumerate(config.variants)
         ]
         chosen = self._best_of(scores, alive)
-        n_rows = weights.steps - self._before[0]
-        entry: dict[str, Any] = {"epoch": len(self.history) + 1, "rows": n_rows, "loss": losses[chosen]}
+        n_rows = weights.steps - state.steps_before
+        entry: dict[str, Any] = {"epoch": len(state.history) + 1, "rows": n_rows, "loss": losses[chosen]}
         if scores[chosen] is not None:
             entry[f"validation_{name}"] = scores[chosen]
         if len(alive) > 1:
             entry["alpha"], entry["trained_loss"] = config.variants[chosen].alpha, config.variants[chosen].loss
-        if self.test is not None:
+        if "test" in self.scored:
             entry[f"test_{name}"] = self._test_score(weights, chosen)
-        self.history.append(entry)
-        self._before = (weights.steps, weights.loss.copy())
+        state.history.append(entry)
+        state.steps_before, self._loss_before = weights.steps, weights.loss.copy()
         if self.patience is not None:
-            self._stale += 1
-            if self.best is None or _orderable(scores[chosen]) > _orderable(self.best.score) + TOLERANCE:
-                self.best, self._stale = self._candidate(weights, chosen, scores[chosen]), 0
+            state.stale += 1
+            if self._best is None or _orderable(scores[chosen]) > _orderable(self._best.score) + TOLERANCE:
+                self._best, state.stale = self._candidate(weights, chosen, scores[chosen]), 0
         if self.on_epoch is not None:
             self.on_epoch(entry)
 
@@ -235,19 +239,11 @@ class Training:
 
     def _candidate(self, weights: Weights, variant: int, score: float | None) -> Candidate:
         coef, intercept = weights.model(self.config, variant)
-        return Candidate(variant, len(self.history), coef, intercept, score)
-
-    def _chosen(self, weights: Weights) -> Candidate:
-        if self.best is not None:
-            return self.best
-        name = f"validation_{self._score_name}"
-        scores = [entry[name] for entry in self.grid]
-        chosen = self._best_of(scores, [not entry["diverged"] for entry in self.grid])
-        return self._candidate(weights, chosen, scores[chosen])
+        return Candidate(variant, len(self.state.history), coef, intercept, score)
 
     def _epoch_losses(self, weights: Weights) -> list[float]:
         """Compute the mean loss of each variant over its outputs and the rows of the epoch."""
-        steps, losses = self._before
+        steps, losses = self.state.steps_before, self._loss_before
         used = self.config.n_outputs * len(self.config.variants)
         with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
             sums = weights.loss * weights.steps - losses * steps
@@ -257,12 +253,12 @@ class Training:
     def _scores(self, weights: Weights) -> list[float | None]:
         """Score each variant on the held-out rows, if there are any, by one matrix product for all variants."""
         config = self.config
-        if self.validation is None:
+        if "validation" not in self.scored:
             return [None] * len(config.variants)
         totals = [Score(config.task) for _ in config.variants]
         table, intercepts = weights.averaged
         factor = np.float32(config.scale)
-        for X, y in _few_rows(prefetch(self.validation()), config.n_lanes):
+        for X, y in _few_rows(prefetch(self.scored["validation"]()), config.n_lanes):
             with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
                 all_scores: NDArray[Any] = np.asarray(X @ table) * factor + intercepts.astype(np.float32)
             if config.task == "regression":
@@ -273,50 +269,31 @@ class Training:
         return [total.value for total in totals]
 
     def _test_score(self, weights: Weights, variant: int) -> float | None:
-        assert self.test is not None
         config, total = self.config, Score(self.config.task)
         coef, intercept = weights.model(config, variant)
-        for X, y in _few_rows(prefetch(self.test()), config.n_outputs):
+        for X, y in _few_rows(prefetch(self.scored["test"]()), config.n_outputs):
             scores = np.asarray(X @ coef.T, dtype=np.float32) + intercept.astype(np.float32)
             total.add(predictions_of(config.task, config.classes, scores), y)
         return total.value
 
-    def _diverged(self) -> str:
-        variants = ", ".join(f"{variant.alpha:g} ({variant.loss})" for variant in self.config.variants)
-        return (
-            f"the weights diverged: they were no longer finite in epoch {len(self.history) + 1} with alpha={variants}; "
-            "lower alpha if it is far above 1; if feature values are beyond 1e35, or all below 1e-35, scale the "
-            "columns of the source"
-        )
-
     def _save(self, descent: Descent) -> None:
         assert self.checkpoints is not None
-        weights = descent.weights()
+        weights, best = descent.weights(), self._best
         arrays = {name: getattr(weights, name) for name in STATE if getattr(weights, name) is not None}
-        arrays["loss_before"] = self._before[1]
-        state: dict[str, Any] = {
-            "steps": weights.steps,
-            "batches": self._batches,
-            "history": self.history,
-            "grid": self.grid,
-            "stale": self._stale,
-            "steps_before": self._before[0],
-            "best": None,
-        }
-        if self.best is not None:
-            state["best"] = [self.best.variant, self.best.epoch, self.best.score]
-            arrays |= {"best_coef": self.best.coef.T, "best_intercept": self.best.intercept}
-        self.checkpoints.save(state, arrays)
+        arrays["loss_before"] = self._loss_before
+        self.state.steps = weights.steps
+        if best is not None:
+            self.state.best = [best.variant, best.epoch, best.score]
+            arrays |= {"best_coef": best.coef.T, "best_intercept": best.intercept}
+        self.checkpoints.save(asdict(self.state), arrays)
 
-    def _restored(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Weights:
-        self._batches, self._stale = state["batches"], state["stale"]
-        self.history, self.grid = state["history"], state["grid"]
-        self._before = (state["steps_before"], arrays["loss_before"])
-        if state["best"] is not None:
-            variant, epoch, score = state["best"]
-            self.best = Candidate(variant, epoch, arrays["best_coef"].T, arrays["best_intercept"], score)
+    def _restored(self, values: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Weights:
+        self.state, self._loss_before = State(**values), arrays["loss_before"]
+        if self.state.best is not None:
+            variant, epoch, score = self.state.best
+            self._best = Candidate(variant, epoch, arrays["best_coef"].T, arrays["best_intercept"], score)
         kept: dict[str, Any] = {name: arrays.get(name) for name in STATE}
-        return Weights(**kept, steps=state["steps"])
+        return Weights(**kept, steps=self.state.steps)
 
 
 def _few_rows(batches: Iterable[tuple[Any, Any]], n_scores: int) -> Iterator[tuple[Any, Any]]:
@@ -332,3 +309,179 @@ def _few_rows(batches: Iterable[tuple[Any, Any]], n_scores: int) -> Iterator[tup
 
 def _orderable(score: float | None) -> float:
     return -np.inf if score is None or np.isnan(score) else score
+
+
+CURRENT, FORMER = "checkpoint", "checkpoint.former"
+FROM_START = "start again with checkpoint=dkfeat.Target(folder, resume=False), --no-resume"
+FORMAT = 1
+EVERY_SECONDS = 30.0
+"""Minimum time between two checkpoints."""
+ALGORITHM = "algorithm"
+"""Key of the pins with the version of the training algorithm."""
+_DIGEST, _COUNT = 32, 8
+_HEADER_START = b'{"format":'
+
+
+class Checkpoints:
+    """Checkpoints of one training in a local folder.
+
+    A file holds a line of JSON and arrays in NumPy's ``.npy`` format, without pickle, followed by their SHA-256. It is
+    written under a temporary name, flushed to disk and renamed, after the previous file has been renamed to
+    ``checkpoint.former``, so that one of the two files is intact whenever the process is killed.
+
+    Parameters
+    ----------
+    folder : str or path
+        Folder of the checkpoints; created if missing.
+    pins : mapping
+        Plain JSON values that a checkpoint and the training that continues from it must share.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is a URL, is or lies in a data set or a model, or has a file ``checkpoint`` of another program, or
+        if its path is empty.
+    CommitError
+        If the folder cannot be created.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], pins: Mapping[str, Any]) -> None:
+        if not os.fspath(folder):
+            raise ConfigError("checkpoint='' is not the path of a folder; give one such as checkpoints")
+        if is_url(os.fspath(folder)):
+            raise ConfigError(f"checkpoint={os.fspath(folder)!r}: checkpoints are kept in a local folder")
+        self._folder, self._pins = Path(folder), json.loads(json.dumps(pins))
+        self._saved = time.monotonic()
+        check_outside(folder)
+        heads = []
+        for name in (CURRENT, FORMER):
+            with suppress(FileNotFoundError, NotADirectoryError), (self._folder / name).open("rb") as file:
+                heads.append(file.read(_COUNT + len(_HEADER_START))[_COUNT:])
+        if any(heads) and not any(head and _HEADER_START.startswith(head) for head in heads):
+            raise ConfigError(f"{self._folder / CURRENT} is not a checkpoint of dkfeat; choose another folder")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommitError(
+                f"checkpoint={os.fspath(folder)!r}: the folder cannot be made: {error}; choose another"
+            ) from error
+
+    @property
+    def is_due(self) -> bool:
+        """True if the last checkpoint was saved `EVERY_SECONDS` ago or earlier."""
+        return time.monotonic() - self._saved >= EVERY_SECONDS
+
+    def save(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write a checkpoint.
+
+        Parameters
+        ----------
+        state : mapping
+            Plain JSON values.
+        arrays : mapping of str to ndarray
+            Arrays of float32, float64 or int64.
+        """
+        temporary = self._folder / f".{CURRENT}.tmp"
+        header = dumps({"format": FORMAT, "pins": self._pins, "state": dict(state), "arrays": sorted(arrays)})
+        try:
+            with temporary.open("wb") as file:
+                out = _Hashed(file)
+                out.write(len(header).to_bytes(_COUNT, "little") + header)
+                for name in sorted(arrays):
+                    np.lib.format.write_array(out, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+                passed("mid_checkpoint")
+                file.write(out.digest())
+                file.flush()
+                os.fsync(file.fileno())
+            passed("before_checkpoint")
+            if (self._folder / CURRENT).exists():
+                (self._folder / CURRENT).replace(self._folder / FORMER)
+            passed("between_checkpoints")
+            temporary.replace(self._folder / CURRENT)
+        finally:
+            temporary.unlink(missing_ok=True)
+        flush_folder(self._folder)
+        self._saved = time.monotonic()
+        passed("after_checkpoint")
+
+    def load(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+        """Read the newest intact checkpoint.
+
+        Returns
+        -------
+        state, arrays : dict
+            Arguments of `save`; None if there is no checkpoint.
+
+        Raises
+        ------
+        SpecConflictError
+            If the checkpoint belongs to other shards or settings, or a newer dkfeat wrote it.
+        ShardError
+            If all checkpoints are damaged.
+        """
+        damaged = []
+        for path in (self._folder / CURRENT, self._folder / FORMER):
+            try:
+                with path.open("rb") as file:
+                    found = _read(file)
+            except FileNotFoundError:
+                continue
+            if found is None:
+                damaged.append(str(path))
+                continue
+            header, arrays = found
+            self._check_pins(header["pins"])
+            return header["state"], arrays
+        if damaged:
+            raise ShardError(f"{' and '.join(damaged)}: truncated or damaged; remove the folder, or {FROM_START}")
+        return None
+
+    def _check_pins(self, pins: Mapping[str, Any]) -> None:
+        theirs, ours = (each.get(ALGORITHM, 1) for each in (pins, self._pins))  # the first checkpoints have none
+        if theirs != ours:
+            raise SpecConflictError(
+                f"{self._folder}: the checkpoint is of version {_short(theirs)} of the training algorithm, this dkfeat "
+                f"has version {ours}; continue with the dkfeat that wrote it, or {FROM_START}"
+            )
+        other = [key for key in sorted({*pins, *self._pins} - {ALGORITHM}) if pins.get(key) != self._pins.get(key)]
+        if other:
+            changes = "; ".join(f"{key} {_short(pins.get(key))}, now {_short(self._pins.get(key))}" for key in other)
+            raise SpecConflictError(
+                f"{self._folder}: the checkpoint belongs to another training ({changes}); "
+                f"choose another folder, or {FROM_START}"
+            )
+
+
+class _Hashed:
+    """Binary file for `write_array` that hashes the bytes written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._hash = file, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
+def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    """Read header and arrays; None if the file is damaged: if its last bytes are not the SHA-256 of all others."""
+    size, digest = os.fstat(file.fileno()).st_size, hashlib.sha256()
+    for start in range(0, size - _DIGEST, 1 << 20):
+        digest.update(file.read(min(size - _DIGEST - start, 1 << 20)))
+    if digest.digest() != file.read():
+        return None
+    file.seek(0)
+    header = parse_object(file.read(int.from_bytes(file.read(_COUNT), "little")), file.name)
+    if header.get("format") != FORMAT:
+        raise SpecConflictError(
+            f"{file.name}: format {header.get('format')}, but this dkfeat reads {FORMAT}; use the one that wrote it"
+        )
+    return header, {name: np.lib.format.read_array(file, allow_pickle=False) for name in header["arrays"]}
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

