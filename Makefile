@@ -50,7 +50,7 @@ coverage: $(VENV)/.stamp-test  ## lines of dkfeat that make test-all reaches, co
 faults: $(VENV)/.stamp-test  ## bad input, kills and failing stores: the tests of the fault catalogue
 	@$(BIN)/$(PYTEST) -q -m fault $(ARGS)
 
-kills: $(VENV)/.stamp-test  ## kill runs at every step and count those that end with identical bytes
+kills: $(VENV)/.stamp-test  ## kill runs at every step; each must end with identical bytes
 	@$(BIN)/$(PYTEST) -q $(EVERY) -k 'crash__ or driver_killed' tests/faults/processes/test_crash.py tests/faults/processes/test_kills.py $(ARGS)
 
 endurance: $(VENV)/.stamp-test  ## an hour of kills, nights and runs of one client; ARGS='--seed 1' repeats a run

@@ -27,7 +27,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from scipy import sparse
 
-from tests.faults import kills
 from tests.faults.catalogue import CASES
 
 # Their time, which depends on the machine, decides nothing, and examples may share a folder.
@@ -92,25 +91,6 @@ def _values(item: pytest.Item) -> set[tuple[Any, ...]]:
         names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
         values.add(tuple((name, id(left.pop(name))) for name in names if name in left))
     return values | {((name, id(value)),) for name, value in left.items()}
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand the kills that one of several test processes survived to the process that tells of all."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["kills"] = dict(kills.SURVIVED)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Take the kills of a test process that ends."""
-    kills.SURVIVED.update(getattr(node, "workeroutput", {}).get("kills", {}))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell how many kills were survived."""
-    if kills.SURVIVED:
-        terminalreporter.write_line(kills.summary())
 
 
 def first_quick(values: Iterable[Any], n: int = 1) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -50,15 +51,21 @@ def job(name: str, *arguments: Any) -> list[str]:
     return [sys.executable, str(ROOT / "jobs" / f"{name}.py"), *map(str, arguments)]
 
 
-def start(words: list[str], *, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
-    """Start a process, with variables added to the environment."""
+def module(name: str, *arguments: Any) -> list[str]:
+    """Words that run a module of the tests as a program."""
+    return [sys.executable, "-m", name, *map(str, arguments)]
+
+
+def start(words: list[str], *, cwd: Path | None = None, quiet: bool = False, **variables: str) -> subprocess.Popen[str]:
+    """Start a process, with variables added to the environment; the output of a quiet one is dropped."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    output = subprocess.DEVNULL if quiet else subprocess.PIPE
     return subprocess.Popen(
         words,
         cwd=cwd,
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
         start_new_session=True,
     )
@@ -106,3 +113,9 @@ def wait_for_first(processes: Sequence[subprocess.Popen[str]]) -> None:
 def run(words: list[str], *, cwd: Path | None = None, **variables: str) -> Ended:
     """Start a process and wait for it."""
     return end(start(words, cwd=cwd, **variables))
+
+
+def run_killed(at: str, words: list[str], **options: Any) -> None:
+    """Run a process that kills itself at a crash point."""
+    ended = run(words, DKFEAT_KILL_AT=at, **options)
+    assert ended.status == -signal.SIGKILL, ended.err

@@ -18,7 +18,6 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.predict import prediction_source
-from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.learn.fakes import blobs
 from tests.learn.test_predict_file import write_rows
@@ -262,7 +261,6 @@ def test_driver_killed__resume_is_identical(trained, golden, tmp_path, kill_at):
     predicted(folder / "model", pattern, target, blocksize=BLOCK)
     assert dataset_state(target) == dataset_state(golden)
     assert_dataset_whole(target, committed=True)
-    kills.SURVIVED[kill_at.partition(":")[0]] += 1
 
 
 @pytest.mark.slow
@@ -276,4 +274,3 @@ def test_driver_killed__predicting_from_shards_resumes_too(trained, tmp_path):
     predicted(folder / "model", shards, tmp_path / "out")
     predicted(folder / "model", shards, tmp_path / "whole")
     assert dataset_state(tmp_path / "out") == dataset_state(tmp_path / "whole")
-    kills.SURVIVED["after_publish"] += 1

@@ -19,7 +19,6 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.neighbors import Neighbors, search
-from tests.faults import kills
 from tests.invariants import assert_dataset_whole, dataset_state
 
 N_ROWS, N_COLUMNS, N_QUERIES = 120, 20, 30
@@ -269,4 +268,3 @@ def test_a_killed_search_is_continued_with_the_same_bytes(kill_at, folder, tmp_p
     )
     assert dataset_state(target) == dataset_state(whole)
     assert_dataset_whole(target, committed=True)
-    kills.SURVIVED[kill_at.partition(":")[0]] += 1

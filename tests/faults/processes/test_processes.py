@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -26,71 +25,45 @@ from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.runners import distributed as distributed_runner
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError
+from tests import programs
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.engine.runners.test_local import fake_splits
 from tests.faults.processes.saboteurs import Sabotage
+from tests.faults.resumed import assert_resumes
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.programs import wait_until
-
-ROOT = Path(dkfeat.__file__).parent.parent
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def source(tiny_folder):
-    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
-
-
-@pytest.fixture(scope="module")
-def golden(source, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("golden") / "features"
-    featurized(source, folder)
-    return dataset_state(folder)
-
-
-def assert_finished_by_another_run(source, target, golden, *, tidy=True):
-    """Resume without the fault: shards that exist stay unchanged, and the result is that of an undisturbed run."""
-    assert_dataset_whole(target, finished=tidy, committed=False)
-    made = {path: path.stat().st_mtime_ns for path in (target / "data").iterdir()}
-    assert made
-    featurized(source, target)
-    assert {path: path.stat().st_mtime_ns for path in made} == made
-    assert dataset_state(target) == golden
-    assert_dataset_whole(target, committed=True)
-
-
-@pytest.mark.fault("P-04")
 @pytest.mark.cluster
-def test_split_that_kills_its_workers__is_named_and_the_others_are_kept(source, golden, tmp_path):
-    target = tmp_path / "features"
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        local_cluster(n_workers=2, threads_per_worker=1) as client,
-    ):
-        client.register_plugin(Sabotage("die", split=5))
-        with pytest.raises(
-            ClusterError, match=r"^a\.svm, split 5 \(bytes 20,000 to 24,000\): 2 workers died"
-        ) as caught:
-            featurized(source, target, client=client)
-    assert caught.value.exit_code == 5
-    assert_finished_by_another_run(source, target, golden)
-
-
-@pytest.mark.fault("P-08")
-@pytest.mark.cluster
-def test_split_beyond_the_memory_limit__is_named_with_what_to_change(source, golden, tmp_path):
+@pytest.mark.parametrize(
+    ("sabotage", "message"),
+    [
+        pytest.param(
+            Sabotage("die", split=5),
+            r"^a\.svm, split 5 \(bytes 20,000 to 24,000\): 2 workers died",
+            marks=pytest.mark.fault("P-04"),
+            id="dies",
+        ),
+        pytest.param(
+            Sabotage("allocate", split=5, amount=600 << 20),
+            r"a\.svm, split 5 .*memory.*raise their memory_limit or lower blocksize",
+            marks=pytest.mark.fault("P-08"),
+            id="memory",
+        ),
+    ],
+)
+def test_split_that_kills_its_workers__is_named_and_the_others_are_kept(source, golden, tmp_path, sabotage, message):
     target = tmp_path / "features"
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         local_cluster(n_workers=2, threads_per_worker=1, memory_limit="500MiB") as client,
     ):
-        client.register_plugin(Sabotage("allocate", split=5, amount=600 << 20))
-        with pytest.raises(
-            ClusterError, match=r"a\.svm, split 5 .*memory.*raise their memory_limit or lower blocksize"
-        ):
+        client.register_plugin(sabotage)
+        with pytest.raises(ClusterError, match=message) as caught:
             featurized(source, target, client=client)
-    assert_finished_by_another_run(source, target, golden)
+    assert caught.value.exit_code == 5
+    assert assert_resumes(source, target, golden) > 0
 
 
 @pytest.mark.fault("P-07")
@@ -162,16 +135,14 @@ def test_many_splits__driver_messages_and_results_stay_small(tiny_folder, tmp_pa
 def external_cluster(folder, n_workers=1):
     """Start scheduler and workers as separate processes, as an operator does; yield them with the address."""
     address = folder / f"scheduler-{n_workers}.json"
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    command += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(address)]
-    work = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", "--no-dashboard"]
-    work += ["--local-directory", str(folder), "--scheduler-file", str(address)]
-    quiet = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    processes = [subprocess.Popen(command, **quiet), *(subprocess.Popen(work, **quiet) for _ in range(n_workers))]
+    quiet = ("--no-dashboard", "--scheduler-file", address)
+    scheduler = programs.module("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", *quiet)
+    scheduler += ["--dashboard-address", "127.0.0.1:0"]
+    worker = programs.module("distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", *quiet)
+    worker += ["--local-directory", str(folder)]
+    processes = [programs.start(words, quiet=True) for words in (scheduler, *[worker] * n_workers)]
     try:
-        while not (address.exists() and address.stat().st_size):
-            assert processes[0].poll() is None
-            time.sleep(0.05)
+        programs.wait_until(lambda: address.exists() and address.stat().st_size, processes[0])
         with Client(scheduler_file=str(address), set_as_default=False) as client:
             client.wait_for_workers(n_workers)
             url = client.scheduler.address
@@ -182,32 +153,21 @@ def external_cluster(folder, n_workers=1):
             process.wait()
 
 
-@pytest.mark.fault("P-06")
 @pytest.mark.cluster
-def test_scheduler_killed__error_5_then_identical_on_a_new_cluster(source, golden, tmp_path):
-    target = tmp_path / "features"
-    with external_cluster(tmp_path) as (address, processes):
-
-        def kill(state):
-            if state.stage == "featurize" and state.tasks == 3:
-                processes[0].kill()
-
-        begin = time.monotonic()
-        with pytest.raises(ClusterError, match="scheduler was lost") as caught:
-            featurized(source, target, scheduler=address, progress=kill, in_flight=2)
-        assert time.monotonic() - begin < 60
-    assert caught.value.exit_code == 5
-    assert_dataset_whole(target, finished=False, committed=False)  # a killed worker leaves its temporary file
-    with external_cluster(tmp_path, 2) as (address, _):
-        featurized(source, target, scheduler=address)
-    assert dataset_state(target) == golden
-    assert_dataset_whole(target, committed=True)
-
-
-@pytest.mark.fault("P-18")
-@pytest.mark.cluster
-def test_all_workers_killed__error_5_after_the_wait_then_identical_on_a_new_cluster(
-    source, golden, tmp_path, monkeypatch, caplog
+@pytest.mark.parametrize(
+    ("victims", "message"),
+    [
+        pytest.param(slice(1), "scheduler was lost", marks=pytest.mark.fault("P-06"), id="scheduler"),
+        pytest.param(
+            slice(1, None),
+            r"no worker for ([4-9]|\d\d+) s; .* tasks wait, such as .*svm.*start workers",
+            marks=pytest.mark.fault("P-18"),
+            id="workers",
+        ),
+    ],
+)
+def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
+    source, golden, tmp_path, monkeypatch, caplog, victims, message
 ):
     target = tmp_path / "features"
     monkeypatch.setattr(distributed_runner, "WARN_SECONDS", 1.0)
@@ -215,25 +175,22 @@ def test_all_workers_killed__error_5_after_the_wait_then_identical_on_a_new_clus
 
         def kill(state):
             if state.stage == "featurize" and state.tasks == 3:
-                for worker in processes[1:]:
-                    worker.kill()
+                for process in processes[victims]:
+                    process.kill()
 
+        begin = time.monotonic()
         with (
             dask.config.set({"dkfeat.no-worker-seconds": 4}),
-            pytest.raises(
-                ClusterError, match=r"no worker for ([4-9]|\d\d+) s; .* tasks wait, such as .*svm.*start workers"
-            ) as caught,
+            pytest.raises(ClusterError, match=message) as caught,
         ):
-            featurized(source, target, scheduler=address, progress=kill)
-        assert caught.value.exit_code == 5
-        warned = [record.message for record in caplog.records if "no worker" in record.message]
-        assert warned
-        assert "the run ends after 4 s" in warned[0]
-        assert_dataset_whole(target, finished=False, committed=False)  # a killed worker leaves its temporary file
-    with external_cluster(tmp_path) as (address, _):
-        featurized(source, target, scheduler=address)
-    assert dataset_state(target) == golden
-    assert_dataset_whole(target, committed=True)
+            featurized(source, target, scheduler=address, progress=kill, in_flight=2)
+        assert time.monotonic() - begin < 60
+    assert caught.value.exit_code == 5
+    warned = [record.message for record in caplog.records if "no worker" in record.message]
+    assert all("the run ends after 4 s" in message for message in warned)
+    assert bool(warned) == (victims != slice(1))
+    with external_cluster(tmp_path) as (address, _):  # a killed worker leaves its temporary file
+        assert_resumes(source, target, golden, finished=False, scheduler=address)
 
 
 @dataclass(frozen=True)
@@ -251,8 +208,10 @@ class Wait:
 
 @pytest.mark.fault("P-18")
 @pytest.mark.cluster
-@pytest.mark.parametrize("home", [None, lambda threads: dict.fromkeys(range(4), min(threads))], ids=["any", "home"])
-def test_all_workers_killed_before_any_result__error_5_after_the_wait(tmp_path, home):
+def test_all_workers_killed_before_any_result__error_5_after_the_wait(tmp_path):
+    def home(threads):
+        return dict.fromkeys(range(4), min(threads))
+
     with external_cluster(tmp_path, 2) as (address, processes):
 
         def kill():
@@ -301,7 +260,7 @@ def test_scheduler_killed_between_two_stages__error_5(tmp_path):
     with external_cluster(tmp_path) as (address, processes), open_runner(ExecutionConfig(scheduler=address)) as runner:
         runner.run(Wait(str(tmp_path)), [], lambda *_: None)
         processes[0].kill()
-        wait_until(lambda: runner.client.status != "running")
+        programs.wait_until(lambda: runner.client.status != "running")
         begin = time.monotonic()
         with pytest.raises(ClusterError, match="scheduler was lost"):
             runner.run(Wait(str(tmp_path)), fake_splits(4), lambda *_: None)
@@ -321,17 +280,14 @@ def test_task_that_raises_timeout_error__ends_the_run(cluster_client):
 @pytest.mark.fault("C-12")
 @pytest.mark.cluster
 @pytest.mark.parametrize("at", ["create", "link"])
-def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(source, tiny_folder, tmp_path, at):
+def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(source, tmp_path, at):
     target = tmp_path / "features"
     with external_cluster(tmp_path) as (address, processes):
         with Client(address, set_as_default=False) as client:
             client.register_plugin(Sabotage("stop", split=2, at=at))
-        command = [sys.executable, "-m", "tests.engine.helpers", str(tiny_folder / "*.svm"), str(target), address]
-        driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        driver = programs.start(programs.module("tests.engine.helpers", *source.urlpath, target, address), quiet=True)
         worker = psutil.Process(processes[1].pid)
-        while worker.status() != psutil.STATUS_STOPPED:
-            assert driver.poll() is None
-            time.sleep(0.05)
+        programs.wait_until(lambda: worker.status() == psutil.STATUS_STOPPED, driver)
         driver.kill()
         driver.wait()
         dkfeat.abort(target)
@@ -343,39 +299,25 @@ def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(sou
     assert dkfeat.open_shards(target).verify().problems == []
 
 
-@pytest.fixture(scope="module")
-def long_source(tmp_path_factory):
-    """A source large enough to interrupt its run, and the state after an undisturbed run."""
-    folder = tmp_path_factory.mktemp("long")
-    with (folder / "rows.svm").open("w") as file:
-        file.writelines(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n" for i in range(100_000))
-    options = {"n_features": 41, "zero_based": False, "label_dtype": "int64", "blocksize": 32 << 10}
-    source = dkfeat.LibsvmSource(str(folder / "rows.svm"), **options)
-    featurized(source, folder / "golden")
-    return source, dataset_state(folder / "golden")
-
-
 @pytest.mark.fault("P-05")
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("signals", "status"),
+    ("where", "signals", "status"),
     [
-        pytest.param((signal.SIGTERM,), 143, id="term"),
-        pytest.param((signal.SIGINT,), 130, id="int"),
-        pytest.param((signal.SIGINT, signal.SIGINT), 130, id="int-int"),
-        pytest.param((signal.SIGINT, signal.SIGTERM), 143, id="int-term"),
+        pytest.param("processes", (signal.SIGTERM,), 143, id="term"),
+        pytest.param("cluster", (signal.SIGINT, signal.SIGINT), 130, id="int-int"),
     ],
 )
-def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(long_source, tmp_path, signals, status):
-    source, golden = long_source
-    target = tmp_path / "features"
-    options = ["featurize", source.urlpath[0], "--n-components", "24", "--seed", "11", "--blocksize", "32KiB"]
-    options += ["--n-features", "41", "--zero-based", "false", "--label-dtype", "int64", "--n-workers", "2"]
-    command = [sys.executable, "-c", "from dkfeat.cli import main; main()", *options, "--out", str(target)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as driver:
-        while not list(target.glob("data/*.parquet")):
-            assert driver.poll() is None
-            time.sleep(0.005)
+def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(tmp_path, where, signals, status):
+    with (tmp_path / "rows.svm").open("w") as file:
+        file.writelines(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n" for i in range(50_000))
+    options = {"n_features": 41, "zero_based": False, "label_dtype": "int64", "blocksize": 32 << 10}
+    source, target = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), **options), tmp_path / "features"
+    featurized(source, tmp_path / "golden")
+    words = ["featurize", *source.urlpath, "--n-components", "24", "--seed", "11", "--blocksize", "32KiB"]
+    words += ["--n-features", "41", "--zero-based", "false", "--label-dtype", "int64", "--n-workers", "2"]
+    with programs.start(programs.command(*words, "--scheduler", where, "--out", target)) as driver:
+        programs.wait_until(lambda: list(target.glob("data/*.parquet")), driver)
         workers = psutil.Process(driver.pid).children(recursive=True)
         for number in signals:
             driver.send_signal(number)
@@ -387,7 +329,8 @@ def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(lo
     assert "run the same command again to continue" in errors
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []
-    assert_finished_by_another_run(source, target, golden, tidy=len(signals) == 1)
+    made = assert_resumes(source, target, dataset_state(tmp_path / "golden"), finished=len(signals) == 1)
+    assert made > 0
 
 
 class StubbornError(Exception):
@@ -417,21 +360,13 @@ class Fail:
 
 
 @pytest.mark.fault("P-12")
-@pytest.mark.parametrize("kind", ["stubborn", "forgetful", "long"])
-def test_error_that_does_not_travel__arrives_from_a_process(kind):
-    with (
-        pytest.raises(Exception, match="on purpose"),
-        open_runner(ExecutionConfig(scheduler="processes", n_workers=1)) as runner,
-    ):
-        runner.run(Fail(kind), fake_splits(8), lambda *_: None)
-
-
-@pytest.mark.fault("P-12")
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", [pytest.param("stubborn", marks=pytest.mark.quick), "forgetful", "long"])
-def test_error_that_does_not_travel__arrives_from_a_worker(kind, cluster_client):
-    with pytest.raises(Exception, match="on purpose"), open_runner(cluster_client) as runner:
-        runner.run(Fail(kind), fake_splits(8), lambda *_: None)
+@pytest.mark.parametrize("where", [pytest.param("cluster", marks=pytest.mark.quick), "processes"])
+def test_error_that_does_not_travel__arrives(where, cluster_client):
+    client = cluster_client if where == "cluster" else ExecutionConfig(scheduler="processes", n_workers=1)
+    for kind in ("stubborn", "forgetful", "long"):
+        with pytest.raises(Exception, match="on purpose"), open_runner(client) as runner:
+            runner.run(Fail(kind), fake_splits(8), lambda *_: None)
 
 
 @pytest.mark.quick
@@ -470,10 +405,7 @@ if __name__ == "__main__":
 )
 def test_few_open_files__are_enough(source, golden, tmp_path, where):
     (tmp_path / "limited.py").write_text(LIMITED)
-    target = tmp_path / "features"
-    command = [sys.executable, str(tmp_path / "limited.py"), "featurize", *source.urlpath, "--n-components", "24"]
-    command += ["--seed", "11", "--blocksize", str(BLOCK), "--out", str(target), *where]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    assert dataset_state(target) == golden
+    options = ("--n-components", "24", "--seed", "11", "--blocksize", str(BLOCK), "--out", str(tmp_path / "features"))
+    done = programs.run([sys.executable, str(tmp_path / "limited.py"), "featurize", *source.urlpath, *options, *where])
+    assert done.status == 0, done.err
+    assert dataset_state(tmp_path / "features") == golden
