@@ -270,6 +270,8 @@ def _end_with_driver() -> None:
     assert driver is not None  # this is a process of a pool
     driver.join()
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_EXIT_SECONDS)  # Python drops an exception that is raised in a callback, as of an import
+    os._exit(128 + signal.SIGTERM)
 
 
 def _exit_by_exception(number: int, frame: object) -> None:  # noqa: ARG001 - the signature of a signal's handler

@@ -84,10 +84,21 @@ local._start_process(None, 1)
 """
 
 
+DEAF = """
+import multiprocessing, signal, types
+from dkfeat.engine.runners import local
+local._EXIT_SECONDS = 0.1
+signal.signal(signal.SIGTERM, lambda *_: None)  # as if its exception were dropped
+multiprocessing.parent_process = lambda: types.SimpleNamespace(join=lambda: None)
+local._end_with_driver()
+"""
+
+
 @pytest.mark.fault("P-05")
-def test_process_of_a_pool_ended_while_it_starts__shows_no_error():
-    ended = programs.run([sys.executable, "-c", STARTING])
-    assert (ended.status, ended.err) == (-signal.SIGTERM, "")
+@pytest.mark.parametrize(("program", "status"), [(STARTING, -signal.SIGTERM), (DEAF, 128 + signal.SIGTERM)])
+def test_process_of_a_pool__ends_without_an_error_while_it_starts_and_whatever_it_drops(program, status):
+    ended = programs.run([sys.executable, "-c", program])
+    assert (ended.status, ended.err) == (status, "")
 
 
 @pytest.mark.fault("P-02", "P-03")
