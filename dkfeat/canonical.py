@@ -12,7 +12,7 @@ from functools import cache
 from io import BytesIO
 from itertools import islice
 from threading import RLock
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -259,28 +259,6 @@ def _too_large(what: str, size: str) -> ShardError:
         f"{what}: the memory that this process may use is too small for {size}; metadata need about six times the size "
         "of their file: raise the limit (`ulimit -v`, or that of the job or container), or use a larger machine"
     )
-
-
-def check_fields(record: object, what: str, kind: type | None = None) -> None:
-    """Check that the fields of a dataclass with slots have the annotated types; with `kind`, only those of this base.
-
-    Raises
-    ------
-    ShardError
-        If a field has another type or is out of range; the message names `what` and the field.
-    """
-    try:
-        with CONVERTING:
-            fields_of = _fields_of(kind or type(record))
-            msgspec.convert(record, fields_of, from_attributes=True)
-    except msgspec.ValidationError as fault:
-        raise ShardError(f"{what}: {str(fault)[:200]}") from None
-
-
-@cache
-def _fields_of(kind: Any) -> type[msgspec.Struct]:
-    """Make a type with the fields of a dataclass, to which msgspec converts an instance with all checks."""
-    return msgspec.defstruct("Fields", list(get_type_hints(kind, include_extras=True).items()))
 
 
 def check_length(size: int, what: str, max_bytes: int = MAX_BYTES) -> None:

@@ -19,7 +19,7 @@ from dkfeat.store.commit.begin import check_target, locked
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import read_spec, spec_conflict_remedy
 from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
-from dkfeat.store.outputs import check_place
+from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC, Lock, Storage
 from dkfeat.validation import check_choice
@@ -168,7 +168,7 @@ def open_run(
     """
     to = as_target(target)
     storage = to.open(beside=like)
-    check_place(to.path, "a data set", to.storage_options if is_url(to.path) else None)
+    check_outside(to.path, to.storage_options if is_url(to.path) else None, allowed="a data set")
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)
     storage.check_writable()

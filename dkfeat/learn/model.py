@@ -30,7 +30,6 @@ from dkfeat.store.manifest.model_folder import (
     ARRAY_NAME,
     MODEL_FILE,
     LocalFolder,
-    ModelFolder,
     check_model_folder,
     model_files,
     open_model_folder,
@@ -38,7 +37,8 @@ from dkfeat.store.manifest.model_folder import (
     read_model_file,
     seal_model_file,
 )
-from dkfeat.store.outputs import check_place
+from dkfeat.store.outputs import check_outside
+from dkfeat.store.storage.base import Storage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -405,7 +405,7 @@ def load_model(folder: str | os.PathLike[str], *, storage_options: Mapping[str, 
             text = now  # another model was saved meanwhile, and the former model's files are gone
 
 
-def _model_text(target: ModelFolder) -> bytes:
+def _model_text(target: Storage) -> bytes:
     text = read_model_file(target)
     if text is None:
         raise SourceNotFoundError(
@@ -435,7 +435,7 @@ class _Facts(_Listed):
     manifest_sha256: str | None
 
 
-def _read(target: ModelFolder, text: bytes) -> LinearModel:
+def _read(target: Storage, text: bytes) -> LinearModel:
     """Read and check the files that the text of a ``model.json`` lists."""
     where = f"{target.url}/{MODEL_FILE}"
     values = {"task": "", **parse_model_file(text, where)}  # models written before `task` existed are classifiers
@@ -464,7 +464,7 @@ def _read(target: ModelFolder, text: bytes) -> LinearModel:
         raise ShardError(f"{target.url}: not a model that dkfeat saved: {error}") from error
 
 
-def _files_of(target: ModelFolder) -> set[str]:
+def _files_of(target: Storage) -> set[str]:
     """Return the names of the files that ``model.json`` lists; none if it is missing or damaged."""
     try:
         values = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
@@ -476,7 +476,7 @@ def _files_of(target: ModelFolder) -> set[str]:
     return kept | {name for name in names if ARRAY_NAME.fullmatch(name)}
 
 
-def _read_array(target: ModelFolder, name: str, entry: _Array | None) -> Any:
+def _read_array(target: Storage, name: str, entry: _Array | None) -> Any:
     if entry is None or not ARRAY_NAME.fullmatch(entry["file"]) or not entry["file"].startswith(f"{name}-"):
         raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a file name that dkfeat writes")
     path, size = f"{target.url}/{entry['file']}", target.size(entry["file"])
@@ -514,7 +514,7 @@ def check_target(
         If files cannot be created there.
     """
     target = open_model_folder(folder, storage_options)
-    check_place(os.fspath(folder), "a model", storage_options)
+    check_outside(folder, storage_options, allowed="a model")
     state, root = (None if each is None else local_path(os.fspath(each)) for each in (checkpoint, folder))
     if state is not None and root in (state, *state.parents):
         raise ConfigError(f"the checkpoint {checkpoint} is in the folder of the model, {folder}; choose another folder")

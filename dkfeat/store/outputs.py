@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from glob import glob
 from itertools import chain
@@ -14,8 +14,8 @@ from typing import Any
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path, printable
 from dkfeat.html import MARK
-from dkfeat.store.manifest.model_folder import ARRAY_NAME, MODEL_FILE, LocalFolder, ModelFolder, open_model_folder
-from dkfeat.store.storage.base import META, SPEC, TMP
+from dkfeat.store.manifest.model_folder import ARRAY_NAME, MODEL_FILE, LocalFolder, open_model_folder
+from dkfeat.store.storage.base import META, SPEC, TMP, Storage
 
 PNG_MARK = ("Software", "dkfeat")
 """Key and value of the text in PNG files that dkfeat writes."""
@@ -81,8 +81,12 @@ def check_folder(
     return root
 
 
-def check_outside(place: str | PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+def check_outside(
+    place: str | PathLike[str], storage_options: Mapping[str, Any] | None = None, *, allowed: str = ""
+) -> None:
     """Check that a folder, given by path or URL, is neither a data set nor a model, and lies in none.
+
+    The folder itself may be `allowed`, "a data set" or "a model".
 
     Raises
     ------
@@ -90,15 +94,14 @@ def check_outside(place: str | PathLike[str], storage_options: Mapping[str, Any]
         If it is or does; the message names the data set or model.
     """
     for folder in _folders(fspath(place)):
-        _check_kind(folder, fspath(place), ("a data set", "a model"), storage_options)
-
-
-def check_place(place: str, kind: str, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Check a folder as `check_outside` does, but accept one of this `kind`, "a data set" or "a model"."""
-    folder, *parents = _folders(place)
-    _check_kind(folder, place, {"a data set", "a model"} - {kind}, storage_options)
-    for parent in parents:
-        _check_kind(parent, place, ("a data set", "a model"), storage_options)
+        with suppress(OSError):  # a folder that cannot be listed is not checked
+            kind = _kind_of(open_model_folder(folder, storage_options))
+            if kind not in (None, allowed):
+                raise ConfigError(
+                    f"{printable(fspath(place))} is in {printable(folder)}, which is {kind} and may hold no other "
+                    "files; choose another place"
+                )
+        allowed = ""
 
 
 def _folders(place: str) -> list[str]:
@@ -109,16 +112,6 @@ def _folders(place: str) -> list[str]:
     scheme, _, rest = place.partition("://")
     parts = rest.strip("/").split("/")
     return [f"{scheme}://{'/'.join(parts[:n])}" for n in range(len(parts), 0, -1)]
-
-
-def _check_kind(folder: str, place: str, kinds: Collection[str], storage_options: Mapping[str, Any] | None) -> None:
-    with suppress(OSError):  # a folder that cannot be listed is not checked
-        kind = _kind_of(open_model_folder(folder, storage_options))
-        if kind in kinds:
-            raise ConfigError(
-                f"{printable(place)} is in {printable(folder)}, which is {kind} and may hold no other files; "
-                "choose another place"
-            )
 
 
 def write_output(path: str | PathLike[str], data: str | bytes) -> None:
@@ -159,7 +152,7 @@ def _has_mark(path: Path) -> bool:
     return False
 
 
-def _kind_of(folder: ModelFolder) -> str | None:
+def _kind_of(folder: Storage) -> str | None:
     if {Path(SPEC).name, Path(TMP).name} & {*folder.list(META)}:
         return "a data set"
     is_model = folder.size(MODEL_FILE) is not None and any(map(ARRAY_NAME.fullmatch, folder.list("")))

@@ -8,7 +8,7 @@ import pytest
 
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.html import page
-from dkfeat.store.outputs import check_folder, check_outputs, check_outside, check_place, write_output
+from dkfeat.store.outputs import check_folder, check_outputs, check_outside, write_output
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_write_output__follows_a_link_and_keeps_other_names_of_the_former_file(p
 
 
 def test_place__may_be_of_its_own_kind(places):
-    check_place(str(places / "shards"), "a data set")
-    check_place(str(places / "model"), "a model")
-    check_place(str(places / "foreign" / "model"), "a model")
+    check_outside(str(places / "shards"), allowed="a data set")
+    check_outside(str(places / "model"), allowed="a model")
+    check_outside(str(places / "foreign" / "model"), allowed="a model")
     for name, kind in (
         ("model", "a data set"),
         ("shards", "a model"),
@@ -116,7 +116,7 @@ def test_place__may_be_of_its_own_kind(places):
         ("model/m", "a model"),
     ):
         with pytest.raises(ConfigError, match="choose another place"):
-            check_place(str(places / name), kind)
+            check_outside(str(places / name), allowed=kind)
 
 
 def test_place__in_an_object_store():
@@ -124,10 +124,10 @@ def test_place__in_an_object_store():
 
     store = fsspec.filesystem("memory")
     store.pipe_file("/outputs/shards/_dkfeat/spec.json", b"{}")
-    check_place("memory://outputs/shards", "a data set")
+    check_outside("memory://outputs/shards", allowed="a data set")
     for name in ("shards/data", "shards/a/b"):
         with pytest.raises(ConfigError, match="memory://outputs/shards, which is a data set"):
-            check_place(f"memory://outputs/{name}", "a data set")
+            check_outside(f"memory://outputs/{name}", allowed="a data set")
     with pytest.raises(ConfigError):
         check_outside("memory://outputs/shards")
 

@@ -30,7 +30,7 @@ from dkfeat.store.manifest.manifest import (
     RecordsEntry,
     parse_head,
 )
-from dkfeat.store.manifest.records import NO_BAD_ROWS, SHARD_NAME, Records, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.store.manifest.records import NO_BAD_ROWS, Records, ShardEntry, SourceEntry, check_shard_name
 from dkfeat.store.shards.codec import EncodedShard, check_whole, planned_shards
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
@@ -273,20 +273,6 @@ class Batch:
             raise CommitError(
                 f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
                 f"but {sizes.get(entry.name, 'none')} were found; run again"
-            )
-        listed = {entry.name for entry in entries} | (self.manifest.sizes().keys() if self.manifest else set())
-        unlisted = [name for name in sizes if name not in listed and SHARD_NAME.fullmatch(name)]
-        planned = planned_shards(self.plan, unlisted) if self.plan else {}
-        strays = [name for name in unlisted if name not in planned]
-        if strays:
-            logger.warning(
-                "%s/%s: shards of other runs that no manifest lists: %d, such as %s; "
-                "remove them with `dkfeat clean %s`, because other Parquet readers find them",
-                self.storage.url,
-                DATA,
-                len(strays),
-                strays[0],
-                self.storage.url,
             )
 
     def _check_metadata(self) -> None:

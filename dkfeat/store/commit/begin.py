@@ -21,7 +21,7 @@ from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.filesystems.urls import shown_url
 from dkfeat.store.commit.batch import Batch, create_or_keep, mark_success
-from dkfeat.store.commit.run_log import LogWriter, close_log
+from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import BatchPlan, check_pinned, numbered, plan_name
 from dkfeat.store.manifest.manifest import Manifest
@@ -108,7 +108,6 @@ def begin(
             storage.prepare()
         with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
             storage.sweep()
-            close_log(storage)
             _write_spec(storage, dict(spec), text, sidecars or {})
             manifest = metadata.newest_manifest(storage)
             changed: tuple[str, ...] = ()

@@ -118,12 +118,9 @@ class RunLog:
         check(values.get("format") == 1, f"{what}: format {values.get('format')!r:.20}")
         log = typed(values, cls, what)
         for stage in log.stages:
-            check(len(stage.stage) <= _LONGEST and stage.seconds >= 0, f"{what}: a stage has no name or no duration")
             check(len(stage.points) <= MOST_POINTS, f"{what}: {len(stage.points):,} points of a stage")
-            decreases = any(
-                a > b for former, point in pairwise(stage.points) for a, b in zip(former, point, strict=True)
-            )
-            check(not decreases and all(point[0] >= 0 for point in stage.points), f"{what}: points are out of order")
+            rises = all(a <= b for pair in pairwise(((0.0, 0, 0), *stage.points)) for a, b in zip(*pair, strict=True))
+            check(rises and stage.seconds >= 0, f"{what}: a stage has times or counts out of order")
         return log
 
 
@@ -187,22 +184,14 @@ def keep_log(storage: Storage, log: RunLog, name: str | None = None) -> str | No
         if name is not None:
             storage.replace(name, log.to_json())
             return name
-        logs = [name.removeprefix(f"{META}/") for name in _log_names(storage, f"log-{log.batch:06d}-")]
-        attempt = 1 + (_log_numbers(logs[-1])[1] if logs else 0)
+        logs = _log_names(storage, f"log-{log.batch:06d}-")
+        attempt = 1 + (_log_numbers(logs[-1].removeprefix(f"{META}/"))[1] if logs else 0)
         path = f"{META}/log-{log.batch:06d}-{attempt:04d}.json"
         storage.create(path, log.to_json())
         name = path
         for old in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
-            storage.remove(f"{META}/{old}")
+            storage.remove(old)
     return name
-
-
-def close_log(storage: Storage) -> None:
-    """Change the outcome of the newest log from running to killed; only the process that holds the lock may call it."""
-    with suppress(OSError, ShardError, ValueError):
-        names = _log_names(storage)
-        if names and (log := _read_log(storage, names[-1])).outcome == RUNNING:
-            keep_log(storage, replace(log, outcome=KILLED), names[-1])
 
 
 def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None = None) -> tuple[RunLog, ...]:

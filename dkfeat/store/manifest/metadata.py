@@ -166,9 +166,7 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
         name, sha256 = success
         match = MANIFEST_NAME.fullmatch(name)
         is_earlier = manifest is not None and match is not None and 0 < int(match[1]) < manifest.number
-        previous = None if manifest is None or manifest.previous is None else manifest.previous
-        is_changed = previous is not None and name == previous.name and sha256 != previous.sha256
-        if is_earlier and any_mark and not is_changed:
+        if is_earlier and any_mark:
             return manifest
         if read_success(storage) == success:  # otherwise a batch began or was committed meanwhile
             if manifest is None or (name != manifest.name and not is_earlier):
@@ -177,7 +175,7 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
                     f"copy, or delete {SUCCESS} and repeat the run that wrote it"
                 )
             remedy = "a file was changed after it was committed; restore it from a copy"
-            if is_earlier and not is_changed:
+            if is_earlier:
                 remedy = "repeat the run that wrote it, which writes _SUCCESS anew"
             raise ShardError(
                 f"{storage.url}/{SUCCESS} names {name} with SHA-256 {sha256[:12]}, but the newest is {manifest.name} "

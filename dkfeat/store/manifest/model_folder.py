@@ -9,16 +9,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from dkfeat.canonical import check_length, dumps, fingerprint, parse_object
+from dkfeat.canonical import dumps, fingerprint, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.filesystems.urls import is_url, protocol_of
 from dkfeat.store.manifest.metadata import LANDMARKS_NAME
 from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import SPEC, faults_as
+from dkfeat.store.storage.base import SPEC, Storage, faults_as, read_existing
 from dkfeat.store.storage.local import LocalStorage, check_folder_writable
-from dkfeat.store.storage.object_store import ObjectStorage
 
 MODEL_FILE = "model.json"
 SEAL = "sha256"
@@ -97,31 +96,20 @@ class LocalFolder(LocalStorage):
         return {self.url: -1} if path.exists() and not folder else {}
 
 
-ModelFolder: TypeAlias = LocalFolder | ObjectStorage
-
-
-def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ModelFolder:
+def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
     """Open the folder of a model at a path or URL; options apply only to an object store."""
     text = os.fspath(folder)
     if not text or "\0" in text:
         raise ConfigError(f"model={text!a} is not the path of a folder; give one such as models/letter")
-    if "://" not in text or not is_url(text):
-        return LocalFolder(str(Path(text).absolute()))
-    if protocol_of(text) == "file":
-        return LocalFolder(str(Path(text.partition("://")[2]).absolute()))
-    storage = open_storage(text, storage_options)
-    if not isinstance(storage, ObjectStorage):
-        raise ConfigError(f"{storage.url} is not the URL of a folder in an object store")
-    return storage
+    is_remote = "://" in text and is_url(text)
+    if is_remote and protocol_of(text) != "file":
+        return open_storage(text, storage_options)
+    return LocalFolder(str(Path(text.partition("://")[2] if is_remote else text).absolute()))
 
 
-def read_model_file(folder: ModelFolder) -> bytes | None:
+def read_model_file(folder: Storage) -> bytes | None:
     """Read the bytes of ``model.json``; None if it does not exist."""
-    size = folder.size(MODEL_FILE)
-    if size is None:
-        return None
-    check_length(size, f"{folder.url}/{MODEL_FILE}")
-    return folder.read(MODEL_FILE)
+    return read_existing(folder, MODEL_FILE)
 
 
 def seal_model_file(facts: Mapping[str, Any]) -> bytes:
@@ -155,7 +143,7 @@ def model_files(names: Iterable[str]) -> set[str]:
     return {name for name in names if any(kind.fullmatch(name) for kind in kinds)}
 
 
-def check_model_folder(folder: ModelFolder) -> None:
+def check_model_folder(folder: Storage) -> None:
     """Check that a model can be saved here; the check leaves no files behind.
 
     The folder must be empty, or hold a model or the leftovers of a first save that was killed before its model.json.

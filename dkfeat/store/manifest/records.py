@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
 from typing import Any, BinaryIO, TypeVar
@@ -59,8 +59,8 @@ def check_shard_name(name: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardEntry:
-    """Record of one shard in the manifest."""
+class Piece:
+    """What the footer of a shard and its record in the manifest both state."""
 
     split: Count
     """Number of the split that the shard was made from."""
@@ -68,24 +68,30 @@ class ShardEntry:
     """Position within the split, from 0."""
     last: bool
     """True for the split's last piece."""
-    name: str
-    """File name inside ``data/``."""
-    size: Count
-    """Size of the file in bytes."""
-    sha256: Sha256
-    """SHA-256 of the file, 64 lowercase hexadecimal digits."""
-    rows: Count
-    """Number of rows, empty ones included."""
-    nnz: Count
-    """Number of nonzeros of the source's rows."""
-    n_empty: Count
-    """Number of rows without features."""
     source: str
     """Name of the source file, the first of a group."""
     range: tuple[Count, Count]
     """First byte of the piece's rows, and the byte after the last, in the decompressed source or concatenated group."""
     source_sha256: Sha256
     """SHA-256 of those bytes."""
+    rows: Count
+    """Number of rows, empty ones included."""
+    nnz: Count
+    """Number of nonzeros of the source's rows."""
+    n_empty: Count
+    """Number of rows without features: null codes, no stored columns, or only zeros."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry(Piece):
+    """Record of one shard in the manifest."""
+
+    name: str
+    """File name inside ``data/``."""
+    size: Count
+    """Size of the file in bytes."""
+    sha256: Sha256
+    """SHA-256 of the file, 64 lowercase hexadecimal digits."""
     rows_by_file: tuple[Count, ...] = ()
     """Number of rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadCount, ...] = ()
@@ -529,19 +535,19 @@ class Shards(_Records[ShardEntry]):
             numbers.tolist(),
             pieces.tolist(),
             (splits["pieces"][numbers] == pieces + 1).tolist(),
-            self._names(start, stop),
-            columns["size"].tolist(),
-            _hex(columns["sha256"]),
-            *(columns[key].tolist() for key in SUMS),
             sources.to_pylist(),
             zip(columns["start"].tolist(), columns["stop"].tolist(), strict=True),
             _hex(columns["source_sha256"]),
+            *(columns[key].tolist() for key in SUMS),
+            self._names(start, stop),
+            columns["size"].tolist(),
+            _hex(columns["sha256"]),
             _tuples(columns["rows_by_file"]),
             _tuples(columns["bad_rows"]),
             columns["lines"].tolist(),
             strict=True,
         )
-        return (_made(ShardEntry, values) for values in found)
+        return _made(ShardEntry, found)
 
 
 class Sources(_Records[SourceEntry]):
@@ -555,7 +561,7 @@ class Sources(_Records[SourceEntry]):
         bad_rows = [{each["reason"]: each["count"] for each in counts} for counts in columns["bad_rows"]]
         keys = ("name", "size", "mtime_ns", "etag", "rows")
         found = zip(*(columns[key] for key in keys), bad_rows, columns["final_newline"], strict=True)
-        return (_made(SourceEntry, values) for values in found)
+        return _made(SourceEntry, found)
 
 
 def planned_splits(records: Records, numbers: Iterable[int] | None = None) -> Iterator[Split]:
@@ -593,12 +599,14 @@ def _tuples(lists: pa.ListArray) -> list[tuple[Any, ...]]:
     ]
 
 
-def _made(kind: type[Record], values: Sequence[object]) -> Record:
-    """Make a frozen record of values that were checked with their columns, in the order of its fields."""
-    record = object.__new__(kind)
-    for name, value in zip(kind.__slots__, values, strict=True):  # type: ignore[attr-defined]
-        object.__setattr__(record, name, value)
-    return record
+def _made(kind: type[Record], found: Iterable[Sequence[object]]) -> Iterator[Record]:
+    """Make frozen records of values that were checked with their columns, in the order of their fields."""
+    names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
+    for values in found:
+        record = object.__new__(kind)
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(record, name, value)
+        yield record
 
 
 def open_parquet(data: bytes | memoryview | BinaryIO, what: str, *, page_checksums: bool = True) -> pq.ParquetFile:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -21,7 +21,7 @@ import dkfeat
 from dkfeat.blocks import BadCount, BadRow, PackedCodes
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
-from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry, check, open_parquet, read_table
+from dkfeat.store.manifest.records import SHARD_NAME, Piece, ShardEntry, check, open_parquet, read_table
 from dkfeat.store.shards import columns
 
 if TYPE_CHECKING:
@@ -142,29 +142,11 @@ def versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardFooter:
+class ShardFooter(Piece):
     """Footer of a shard, with everything that a resumed run needs to list the shard in a manifest."""
 
     spec_fp: Sha256
     """Fingerprint of the spec."""
-    split: Count
-    """Number of the split."""
-    piece: Count
-    """Position of the piece within the split, from 0."""
-    last: bool
-    """True for the last piece of the split."""
-    source: str
-    """Name of the source file, the first of a group."""
-    range: tuple[Count, Count]
-    """First and past-the-end byte of its rows in the decompressed source; for a group, in the joined files."""
-    source_sha256: Sha256
-    """SHA-256 of those bytes."""
-    rows: Count
-    """Number of rows, including empty ones."""
-    nnz: Count
-    """Number of nonzeros in the source's rows."""
-    n_empty: Count
-    """Number of rows without features: null codes, no stored columns, or only zeros."""
     versions: Mapping[str, Any]
     """Versions of the software that wrote the shard, from `versions`."""
     rows_by_file: tuple[Count, ...] = ()
@@ -174,7 +156,7 @@ class ShardFooter:
 
     def to_metadata(self) -> dict[str, str]:
         """Key-value pairs of the Parquet footer, in a fixed order."""
-        values = {"format": FORMAT, **without_defaults(self)}
+        values = {"format": FORMAT, "spec_fp": self.spec_fp, **without_defaults(self)}
         return {PREFIX + key: dumps(value).decode().strip() for key, value in values.items()}
 
     @classmethod
@@ -186,7 +168,7 @@ class ShardFooter:
         ShardError
             If keys are missing or ill-formed, or the format is newer.
         """
-        names = {(PREFIX + key).encode(): key for key in ("format", *cls.__slots__)}
+        names = {(PREFIX + key).encode(): key for key in ("format", *_names(cls))}
         texts = {names[key]: text for key, text in (metadata or {}).items() if key in names}
         values = parse_object(
             b"{%b}" % b",".join(b'"%b":%b' % (key.encode(), text) for key, text in texts.items()), what
@@ -196,8 +178,12 @@ class ShardFooter:
 
     def entry(self, name: str, size: int, sha256: str) -> ShardEntry:
         """Make the manifest's record of the shard."""
-        shared = {key: getattr(self, key) for key in self.__slots__ if key not in ("spec_fp", "versions", "bad_rows")}
+        shared = {key: getattr(self, key) for key in (*_names(Piece), "rows_by_file")}
         return ShardEntry(name=name, size=size, sha256=sha256, bad_rows=count_bad_rows(self.bad_rows), **shared)
+
+
+def _names(kind: type[Piece]) -> list[str]:
+    return [item.name for item in fields(kind)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -139,29 +139,6 @@ class ShardReader:
             )
         self._checked.add(entry.name)
 
-    def batches(self, entry: ShardEntry, rows: int, verify: Verify = "sha256") -> Iterator[RowBlock]:
-        """Iterate over one shard in batches of at most `rows` consecutive rows; the whole shard is in memory.
-
-        Parameters
-        ----------
-        entry : ShardEntry
-            Entry of the shard in the manifest.
-        rows : int
-            Maximum number of rows in a batch, at least 1.
-        verify : {"sha256", "size"}, default="sha256"
-            Checks, as in `read`.
-
-        Yields
-        ------
-        data : RowBlock
-            Rows; codes and dense features are views, not copies.
-        """
-        if rows < 1:
-            raise ConfigError(f"rows={rows}, but it must be at least 1")
-        rows_of_shard = self.read(entry, verify)
-        for start in range(0, entry.rows, rows):
-            yield rows_of_shard.take(slice(start, min(start + rows, entry.rows)))
-
     def map_index(self, entry: ShardEntry) -> Iterator[tuple[int, PackedCodes]]:
         """Iterate over blocks of a shard of an index in a local folder, mapped into memory; see `codec.index_blocks`.
 

@@ -35,6 +35,18 @@ def names(job, kind):
     return sorted(path.name for path in (job.target / "_dkfeat").glob(f"{kind}-*"))
 
 
+def failing(method, prefix):
+    """A method of storages that fails for files whose names begin with `prefix`."""
+    call = getattr(LocalStorage, method)
+
+    def fails(storage, name, *more, **options):
+        if name.rpartition("/")[2].startswith(prefix):
+            raise OSError("not today")
+        call(storage, name, *more, **options)
+
+    return fails
+
+
 def test_batches__metadata_do_not_grow_with_their_number(job):
     add(job, 0, 40)
     assert names(job, "manifest") == [f"manifest-{number:06d}.json" for number in range(25, 41)]
@@ -110,25 +122,13 @@ def test_records__damaged__are_refused(job, change):
             call()
 
 
-@pytest.mark.fault("S-17")
-def test_commit__the_manifest_was_deleted_meanwhile__nothing_is_committed(job):
-    add(job, 0, 1)
-    write_sources(job.sources, files=1, lines=4, first=1)
-    storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
-        (job.target / "_dkfeat" / "manifest-000001.json").unlink()
-        with pytest.raises(CommitError, match=r"manifest-000001\.json was deleted during the run"):
-            run.commit(entries, schema={"label": "int64"}, n_features=10, versions={})
-
-
 @pytest.mark.fault("P-01")
 def test_records__of_a_killed_run_are_found_again_or_cleaned(job, tmp_path, monkeypatch):
     add(job, 0, 1)
     whole = TinyJob(job.sources, tmp_path / "whole")
     write_sources(job.sources, files=1, lines=4, first=1)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "create", _all_but("manifest-"))
+        patch.setattr(LocalStorage, "create", failing("create", "manifest-"))
         with pytest.raises(CommitError):
             job.run()
     assert len(names(job, "records")) == 2
@@ -147,7 +147,7 @@ def test_records__of_a_killed_run_are_found_again_or_cleaned(job, tmp_path, monk
 
 def test_records__of_a_killed_run_are_damaged__are_written_anew(job, monkeypatch, caplog):
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "create", _all_but("manifest-"))
+        patch.setattr(LocalStorage, "create", failing("create", "manifest-"))
         with pytest.raises(CommitError):
             job.run()
     [name] = names(job, "records")
@@ -157,21 +157,10 @@ def test_records__of_a_killed_run_are_damaged__are_written_anew(job, monkeypatch
     assert_dataset_whole(job.target, committed=True)
 
 
-def _all_but(prefix):
-    create = LocalStorage.create
-
-    def failing(storage, name, data, **options):
-        if name.rpartition("/")[2].startswith(prefix):
-            raise OSError("no more files")
-        create(storage, name, data, **options)
-
-    return failing
-
-
 def test_removal__fails__the_batch_is_committed_and_the_next_commit_continues(job, monkeypatch, caplog):
     add(job, 0, metadata.KEPT)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "remove", _no_removal_of("manifest-"))
+        patch.setattr(LocalStorage, "remove", failing("remove", "manifest-"))
         add(job, metadata.KEPT, 1)
     assert "superseded manifests are left for the next commit" in caplog.text
     assert len(names(job, "manifest")) == metadata.KEPT + 1
@@ -188,31 +177,5 @@ def test_success__of_a_driver_that_went_on_after_its_manifest_was_removed__is_wr
     (job.target / "_SUCCESS").write_bytes(marked)
     with pytest.raises(ShardError, match=r"names manifest-000001\.json .* repeat the run that wrote it"):
         reader.read_manifest(open_storage(job.target))
-    job.run()
-    assert_dataset_whole(job.target, committed=True)
-
-
-def _no_removal_of(prefix):
-    remove = LocalStorage.remove
-
-    def failing(storage, name, **options):
-        if name.rpartition("/")[2].startswith(prefix):
-            raise OSError("not today")
-        remove(storage, name, **options)
-
-    return failing
-
-
-@pytest.mark.parametrize("change", ["gone", "cut"])
-def test_commit__a_new_shard_is_lost_before_it__nothing_is_committed(job, change):
-    add(job, 0, 3)
-    write_sources(job.sources, files=1, lines=4, first=3)
-    storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
-        path = job.target / "data" / entries[1].name
-        path.unlink() if change == "gone" else path.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(CommitError, match=f"{entries[1].name}: .*run again"):
-            run.commit(entries, schema={"label": "int64"}, n_features=10, versions={})
     job.run()
     assert_dataset_whole(job.target, committed=True)

@@ -90,17 +90,6 @@ def test_bad_settings__the_plan_of_a_run_that_took_over_stays(job):
     assert metadata.next_batch(storage, None)[1] is not None
 
 
-def test_commit__a_batch_that_was_given_up_meanwhile_is_not_committed(job):
-    storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
-        storage.remove("_dkfeat/plan-000001.json")
-        schema = schema_of("codes", ROW_BYTES, "int64")
-        with pytest.raises(CommitConflictError, match="batch 1 was aborted by another run meanwhile"):
-            run.commit(entries, schema=schema, n_features=10, versions={})
-    assert metadata.newest_manifest(storage) is None
-
-
 @pytest.mark.parametrize("name", ["spec.json", "plan-000001.json"])
 @pytest.mark.parametrize("edit", ["delete", "damage", "exchange"])
 def test_commit__spec_or_plan_was_changed_meanwhile__is_refused(job, tmp_path, name, edit):

@@ -82,17 +82,6 @@ def finished(interrupted, tmp_path_factory):
     return dataset_state(job.target)
 
 
-@pytest.mark.slow
-def test_abort__leaves_what_was_committed(job, interrupted):
-    aborted = maintenance.abort(job.target)
-    assert aborted.number == 2
-    assert aborted.removed[-1] == "_dkfeat/plan-000002.json"
-    assert len(aborted.removed) > 1
-    assert dataset_state(job.target) == interrupted[1]
-    assert_dataset_whole(job.target, committed=True)
-    assert maintenance.abort(job.target) == maintenance.Aborted(number=None, removed=())
-
-
 @pytest.mark.fault("S-06")
 def test_plan_of_an_unfinished_batch__is_cut__the_error_says_how_to_continue(job, finished):
     plan = job.target / "_dkfeat" / "plan-000002.json"
@@ -110,7 +99,9 @@ def test_abort__dry_run_changes_nothing(job):
     told = maintenance.abort(job.target, dry_run=True)
     del before[job.target / "_dkfeat" / "lock.json"]  # of the killed run, whose lock was taken and given back
     assert {path: path.stat().st_mtime_ns for path in job.target.rglob("*") if path.is_file()} == before
+    assert (told.number, told.removed[-1]) == (2, "_dkfeat/plan-000002.json")
     assert maintenance.abort(job.target) == told
+    assert maintenance.abort(job.target) == maintenance.Aborted(number=None, removed=())
 
 
 @pytest.mark.slow
@@ -144,19 +135,6 @@ def test_abort__of_a_changed_source_then_a_new_plan(job):
     maintenance.abort(job.target)
     manifest = job.run()
     assert [source.rows for source in manifest.sources] == [24, 24, 2]
-    assert_dataset_whole(job.target, committed=True)
-
-
-@pytest.mark.slow
-def test_abort__before_the_first_commit_keeps_the_settings(tmp_path):
-    job = TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
-    die_in_run(job, "after_publish:6")
-    spec = (job.target / "_dkfeat" / "spec.json").read_bytes()
-    assert maintenance.abort(job.target).number == 1
-    assert list((job.target / "data").iterdir()) == []
-    assert (job.target / "_dkfeat" / "spec.json").read_bytes() == spec
-    assert_dataset_whole(job.target, committed=False)
-    job.run()
     assert_dataset_whole(job.target, committed=True)
 
 
@@ -316,7 +294,7 @@ def test_clean__a_zombies_shard_after_an_abort(job, interrupted):
 
 
 @pytest.mark.parametrize("act", [maintenance.abort, maintenance.clean])
-def test_maintenance__storage_refuses__names_the_file(job, act, monkeypatch):
+def test_maintenance__storage_refuses__says_how_to_continue(job, act, monkeypatch):
     (job.target / "data" / STRAY).write_bytes(b"x")
 
     remove = type(open_storage(job.target)).remove
@@ -327,6 +305,6 @@ def test_maintenance__storage_refuses__names_the_file(job, act, monkeypatch):
         raise PermissionError(13, "Permission denied", name)
 
     monkeypatch.setattr(type(open_storage(job.target)), "remove", refuse)
-    with pytest.raises(CommitError, match=r"Permission denied; correct the cause and call again") as fault:
+    with pytest.raises(CommitError, match=r"correct the cause and call again to continue: Permission denied") as fault:
         act(job.target)
     assert fault.value.exit_code == 3

@@ -325,12 +325,6 @@ def test_json__changed_bytes__never_crash(data):
         {"splits": [{"number": 0, "file": "b", "start": 0, "stop": 1}]},
         {"splits": [{"number": 0, "file": [], "start": 0, "stop": 1}]},
         {"splits": [{"number": 0, "file": "a", "start": -1, "stop": 1}]},
-        {
-            "splits": [
-                {"number": 0, "file": "a", "start": 0, "stop": 1},
-                {"number": 2, "file": "a", "start": 1, "stop": 2},
-            ]
-        },
         {"number": "1"},
         {"spec_fp": "x"},
         {"files": [{"name": "a", "size": 1, "mtime_ns": "2", "etag": None, "compression": None}]},

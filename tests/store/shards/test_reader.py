@@ -18,23 +18,22 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
+import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SpecConflictError
-from dkfeat.store.commit import begin as commit
-from dkfeat.store.commit.batch import existing_entry, publish
 from dkfeat.store.manifest.manifest import Head, Manifest
 from dkfeat.store.manifest.records import Records, SourceEntry
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import columns as rows
 from dkfeat.store.shards import reader
-from dkfeat.store.shards.columns import LAYOUTS, schema_of
+from dkfeat.store.shards.columns import schema_of
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.local import LocalStorage
-from tests.store.shards.test_codec import codes, encode, parts, same
-from tests.store.tiny_job import ROW_BYTES, TinyJob, features, identity, pieces, write_sources
+from tests.store.shards.test_codec import codes, encode, parts
+from tests.store.tiny_job import ROW_BYTES, TinyJob, features, pieces, write_sources
 
 FORMATS = Path(__file__).parents[2] / "data" / "formats"
 
@@ -91,18 +90,6 @@ def test_read__codes_are_not_copied_out_of_arrow():
     assert encoded.codes.__array_interface__["data"][0] == table["codes"].chunk(0).buffers()[1].address
 
 
-def test_batches__are_stretches_of_the_shard(whole):
-    it = opened(whole)
-    entry = it.manifest.shards[0]
-    data = it.read(entry)
-    batches = list(it.batches(entry, 3))
-    assert [len(batch.y) for batch in batches] == [3] * (entry.rows // 3) + [entry.rows % 3] * (entry.rows % 3 > 0)
-    assert np.array_equal(np.concatenate([batch.X.codes for batch in batches]), data.X.codes)
-    assert np.array_equal(np.concatenate([batch.y for batch in batches]), data.y)
-    with pytest.raises(ConfigError, match="at least 1"):
-        list(it.batches(entry, 0))
-
-
 def committed(tmp_path, layout, rows, **kinds):
     """A data set of one shard in any layout, and what it holds."""
     given = parts(layout, rows, **kinds)
@@ -133,25 +120,6 @@ def committed(tmp_path, layout, rows, **kinds):
     splits = [Split(number=0, file=file, start=0, stop=1)]
     records = Records.of([shard.entry(name)], [source], splits, [file])
     return reader.ShardReader(storage, spec, Manifest.of(head, records)), given
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_batches__of_every_layout_with_all_columns(tmp_path, layout):
-    it, given = committed(tmp_path, layout, 11, multilabel=True, qid=True)
-    [entry] = it.manifest.shards
-    batches = list(it.batches(entry, 4, verify="size"))
-    assert [len(batch.qid) for batch in batches] == [4, 4, 3]
-    offsets = given["label_offsets"]
-    for start, batch in zip((0, 4, 8), batches, strict=True):
-        stop = min(start + 4, 11)
-        assert np.array_equal(batch.y, given["labels"][offsets[start] : offsets[stop]])
-        assert np.array_equal(batch.label_offsets, offsets[start : stop + 1] - offsets[start])
-        if layout == "sparse":
-            assert same(layout, batch.X, given["encoded"][start:stop])
-        elif layout == "dense":
-            assert np.array_equal(batch.X, given["encoded"][start:stop])
-        else:
-            assert np.array_equal(batch.X.codes, given["encoded"].codes[start:stop])
 
 
 def test_reader__other_spec__is_a_conflict(whole):
@@ -236,20 +204,12 @@ def test_read__shard_of_another_size__names_it(job, change, how):
 
 
 @pytest.mark.fault("S-05")
-def test_read__shard_is_gone__names_it(job):
-    entry = reader.read_manifest(open_storage(job.target)).shards[1]
-    (job.target / "data" / entry.name).unlink()
-    with pytest.raises(ShardError, match="missing"):
-        opened(job).read(entry)
-    assert len(reader.verify(open_storage(job.target)).problems) == 1
-
-
-def flip_bits(job, step):
+def test_read__no_bit_flip_passes(job):
     it = opened(job)
     entry = it.manifest.shards[1]
     path = job.target / "data" / entry.name
     good = path.read_bytes()
-    for bit in range(0, len(good) * 8, step):
+    for bit in range(0, len(good) * 8, 29):
         data = bytearray(good)
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
@@ -257,17 +217,6 @@ def flip_bits(job, step):
             opened(job).read(entry)
     path.write_bytes(good)
     it.read(entry)
-
-
-@pytest.mark.fault("S-05")
-def test_read__no_bit_flip_passes(job):
-    flip_bits(job, 29)
-
-
-@pytest.mark.fault("S-05")
-@pytest.mark.slow
-def test_read__no_bit_flip_at_all_passes(job):
-    flip_bits(job, 1)
 
 
 @pytest.mark.fault("S-05")
@@ -377,36 +326,6 @@ def test_rows__without_values__are_ones():
     assert (matrix != csr_matrix([[1, 0, 0, 0, 1], [0] * 5, [0, 0, 1, 0, 0]])).nnz == 0
 
 
-def test_sparse_shards__without_values__from_commit_to_reader(tmp_path):
-    job = TinyJob(write_sources(tmp_path / "in", files=1), tmp_path / "out")
-    storage, width = open_storage(job.target), 50
-    output = {"schema": 1, "layout": "sparse", "n_features_out": width, "row_bytes": 400, "values": False}
-    made = []
-    with commit.begin(storage, {**job.spec, "output": output}, job.files(), job.splits()) as run:
-        entries = []
-        for split in run.splits:
-            given = parts("sparse", 5 + split.number)
-            given["encoded"].data[:] = 1
-            own = {"spec_fp": run.spec_fp, "split": split.number, "piece": 0, "source": split.file.name}
-            given["footer"] = replace(given["footer"], **own)
-            shard = encode(**given, values=False)
-            name = shards.shard_name(run.spec_fp, split, 0)
-            entries.append(publish(storage, name, shard, run_id=run.id))
-            assert existing_entry(storage, name, identity(run, split.number), run_id=run.id) == entries[-1]
-            made.append(given["encoded"])
-        schema = schema_of("sparse", width, "int64", values=False)
-        run.commit(entries, schema=schema, n_features=10, versions={})
-    it = opened(job)
-    assert reader.verify(storage).problems == []
-    for entry, matrix in zip(it.manifest.shards, made, strict=True):
-        whole = it.read(entry).X
-        assert (whole.dtype, whole.indices.dtype) == (np.float32, np.int32)
-        assert same("sparse", whole, matrix)
-        assert same("sparse", it.read(entry, only=["encoded"]).X, matrix)
-        assert same("sparse", vstack([part.X for part in it.batches(entry, 2)], "csr"), matrix)
-    assert pyarrow.dataset.dataset(job.target / "data").schema.names == ["label", "indices"]
-
-
 def test_rows__of_several_chunks_and_hidden_null_bytes():
     hidden = pa.FixedSizeBinaryArray.from_buffers(pa.binary(2), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(b"abcd")])
     column = pa.chunked_array([hidden, pa.array([b"ef"], pa.binary(2))])
@@ -431,15 +350,6 @@ def test_manifest__no_changed_byte_passes(job):
     meta.unlink()
     with pytest.raises(ShardError, match="the manifest that it names does not"):
         reader.read_manifest(storage)
-
-
-@pytest.mark.fault("S-06")
-def test_success__of_another_run__is_refused(job, tmp_path):
-    other = TinyJob(write_sources(tmp_path / "in2", files=2), tmp_path / "other")
-    other.run()
-    (job.target / "_SUCCESS").write_bytes((other.target / "_SUCCESS").read_bytes())
-    with pytest.raises(ShardError, match=r"_SUCCESS names manifest-000001\.json with SHA-256"):
-        reader.read_manifest(open_storage(job.target))
 
 
 @pytest.mark.fault("S-06")
@@ -545,13 +455,13 @@ def test_verify__reports_every_problem(job):
     (job.target / "data" / names[2]).write_bytes(b"")
     report = reader.verify(open_storage(job.target))
     assert len(report.problems) == 2
-    assert names[0] in report.problems[0]
+    assert f"{names[0]}: damaged: " in report.problems[0]
+    assert "it is missing" in report.problems[0]
     assert names[2] in report.problems[1]
     assert report.n_shards == len(names)
 
 
-@pytest.mark.parametrize("damage", ["gone", "a folder", "unreadable"])
-def test_verify__storage_fails__is_reported(job, monkeypatch, damage):
+def test_verify__storage_fails__is_reported(job, monkeypatch):
     entry = opened(job).manifest.shards[0]
     storage = open_storage(job.target)
     load = storage.load
@@ -561,12 +471,7 @@ def test_verify__storage_fails__is_reported(job, monkeypatch, damage):
             raise OSError(5, "Input/output error")
         return load(name)
 
-    if damage == "unreadable":
-        monkeypatch.setattr(storage, "load", failing)
-    else:
-        (job.target / "data" / entry.name).unlink()
-        if damage == "a folder":
-            (job.target / "data" / entry.name).mkdir()
+    monkeypatch.setattr(storage, "load", failing)
     [problem] = reader.verify(storage).problems
     assert entry.name in problem
 
@@ -604,6 +509,7 @@ def test_readers__while_batches_are_added__see_whole_states(tmp_path):
                 it = reader.open_reader(open_storage(job.target))
                 count = sum(len(it.read(entry).y) for entry in it.manifest.shards)
                 assert count == it.manifest.rows == 24 * it.manifest.number
+                assert dkfeat.status(job.target).state in ("running", "unfinished", "complete")
                 seen.append(it.manifest.number)
             except Exception as fault:  # any fault at all is what this test looks for
                 faults.append(repr(fault))
