@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from dkfeat.messages import shown
+from dkfeat.messages import counted, show_bytes, shown
 
 MARK = '<meta name="generator" content="dkfeat">'
 """Element in the head of each page, by which dkfeat recognises its own pages."""
@@ -135,6 +135,7 @@ def _environment() -> Any:
     )
     made.globals["MARK"] = MARK
     made.filters |= {"shown": _shown, "columns": _columns}
+    made.filters |= {"bytes": show_bytes, "counted": counted, "number": "{:,}".format}
     return made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -22,7 +21,7 @@ from dkfeat.neighbors import Duplicates
 from dkfeat.neighbors.deduplication.result import GROUPS, RECORD
 from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report import page
-from dkfeat.report.estimates import safe_source
+from dkfeat.report.run_report import safe_source
 from dkfeat.store.commit.run_log import read_logs
 from dkfeat.store.storage.base import SPEC
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from dkfeat.sources.base import Source
 
-MOST_COLUMNS = 20
-"""Maximum number of columns shown of a pair."""
 NUMBERS = ("row", "group", "keep", "source_split", "source_row")
 
 Columns = Mapping[str, float]
@@ -78,35 +75,21 @@ class PairSample:
     @property
     def differences(self) -> dict[str, tuple[float, float]]:
         """Columns whose values differ, the largest difference first."""
-        return {name: pair for name, pair in self._values() if pair[0] != pair[1]}
-
-    @property
-    def shown(self) -> list[tuple[str, str, str, bool]]:
-        """Names, values as text, and True if they differ: first columns that do, then those of the largest values."""
-        return [(name, _text(a), _text(b), a != b) for name, (a, b) in self._values()[:MOST_COLUMNS]]
-
-    @property
-    def note(self) -> str:
-        """Numbers of columns and of differences."""
-        values = self._values()
-        text = f"{len(self.differences):,} of {len(values):,} columns that are not 0 differ"
-        return f"{text}; {MOST_COLUMNS:,} are shown" if len(values) > MOST_COLUMNS else text
+        return {name: pair for name, pair in self.values if pair[0] != pair[1]}
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain JSON values."""
         known: dict[str, Any] = {"similarity": self.similarity, "rows": [row.to_mapping() for row in self.rows]}
         if self.columns[0] is not None:
-            known |= {"n_columns": len(self._values()), "n_differences": len(self.differences)}
+            known |= {"n_columns": len(self.values), "n_differences": len(self.differences)}
         return known
 
-    def _values(self) -> list[tuple[str, tuple[float, float]]]:
+    @property
+    def values(self) -> list[tuple[str, tuple[float, float]]]:
+        """Columns with a value that is not 0: first those that differ, then those of the largest values."""
         left, right = (columns or {} for columns in self.columns)
         pairs = {name: (left.get(name, 0.0), right.get(name, 0.0)) for name in {**left, **right}}
         return sorted(pairs.items(), key=lambda item: (-abs(item[1][0] - item[1][1]), -max(map(abs, item[1]))))
-
-
-def _text(value: float) -> str:
-    return f"{value:.6g}" if value else "·"
 
 
 MOST_SAMPLES, MOST_GROUPS, MOST_BINS = 6, 10, 30
@@ -135,16 +118,13 @@ class DuplicatesReport(page.Page):
     """Reason why the samples have no columns; empty if they have."""
 
     def __repr__(self) -> str:
-        return f"DuplicatesReport({self.found.folder!r}, {', '.join(self._counts())})"
+        rows, groups = counted(self.found.n_rows, "row"), counted(self.found.n_groups, "group")
+        return f"DuplicatesReport({self.found.folder!r}, {rows}, {groups}, {self.found.n_kept:,} rows kept)"
 
     @property
     def title(self) -> str:
         """Title of the page and of the card."""
         return f"Duplicates in {printable(str(self.found.folder))}"
-
-    def _counts(self) -> list[str]:
-        found = self.found
-        return [counted(found.n_rows, "row"), counted(found.n_groups, "group"), f"{found.n_kept:,} rows kept"]
 
     @property
     def figures(self) -> dict[str, str]:
@@ -157,22 +137,6 @@ class DuplicatesReport(page.Page):
             "rows kept": f"{found.n_kept:,}",
             "groups": f"{found.n_groups:,}",
             "largest group": counted(found.largest_group, "row"),
-        }
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """Settings of the search and its cost, by name, as text."""
-        found = self.found
-        by = {"codes": "their codes, so similarities are estimates", "exact": "the exact kernel"}
-        return {
-            "threshold": f"{found.threshold:g}",
-            "pairs": f"{found.n_pairs:,} at least as similar",
-            "candidates compared by": by.get(found.verify, found.verify),
-            "bands": f"{found.bands.n_bands:,} of {counted(found.bands.n_codes, 'code')}",
-            "expected recall": f"{found.expected_recall:.1%} of the pairs at the threshold, more of others",
-            "rows with equal codes": f"{found.n_copies:,}, each paired with the first of these rows only",
-            "candidates": f"{found.n_candidates:,} pairs with a band in common; {found.expected_candidates:,.0f} were "
-            f"expected, and {found.n_compared:,} compared",
         }
 
     def to_mapping(self) -> dict[str, Any]:
@@ -193,9 +157,8 @@ class DuplicatesReport(page.Page):
             "duplicates_report.html",
             title=self.title,
             report=self,
-            size_rows=[{"rows": name, "groups": n} for name, n in self._size_bars()],
-            charts=[chart for chart in (self._size_chart(), self._similarity_chart()) if chart] if self.sizes else [],
-            largest=[{"rows": f"{size:,}", "first row": f"{row.number:,}", **row.origin} for size, row in self.largest],
+            sizes=self._size_bars(),
+            charts=list(filter(None, self._charts())) if self.sizes else [],
         )
 
     def _size_bars(self) -> list[tuple[str, int]]:
@@ -209,14 +172,12 @@ class DuplicatesReport(page.Page):
             bars.pop()
         return bars
 
-    def _size_chart(self) -> str:
+    def _charts(self) -> Iterator[str]:
         caption = f"Groups by their number of rows; {counted(self.found.n_groups, 'group')} of at least two rows."
-        return page.bars("Sizes of groups", self._size_bars(), lambda n: f"{n:,.0f}", caption)
-
-    def _similarity_chart(self) -> str:
+        yield page.bars("Sizes of groups", self._size_bars(), lambda n: f"{n:,.0f}", caption)
         caption = "Pairs by similarity. If many are near the threshold, a slightly different one gives other groups."
         mark = (self.found.threshold, f"threshold {self.found.threshold:g}")
-        return page.columns("Similarities of pairs", self.edges, self.histogram, "similarity", caption, mark=mark)
+        yield page.columns("Similarities of pairs", self.edges, self.histogram, "similarity", caption, mark=mark)
 
 
 def duplicates_report(
@@ -273,9 +234,8 @@ def duplicates_report(
     edges = _bin_edges(groups, found.threshold)
     histogram, chosen = _histogram(pairs, edges)
     numbers = {row for _, *rows in chosen for row in rows}
-    origins = _read_origins(groups, sorted(numbers | {row for row, _ in largest}))
+    rows = _read_origins(groups, sorted(numbers | {row for row, _ in largest}))
     columns, note = _read_features(found, groups, sorted(numbers), source, storage_options)
-    rows = {number: RowSample(number=number, **origin) for number, origin in origins.items()}
     samples = [
         PairSample(similarity=similarity, rows=(rows[row], rows[other]), columns=(columns.get(row), columns.get(other)))
         for similarity, row, other in chosen
@@ -336,10 +296,8 @@ def _histogram(
         for place, at in zip(*np.unique(bins, return_index=True), strict=True):
             first.setdefault(int(place), (float(similarities[at]), int(rows[at]), int(others[at])))
     places = sorted(first)
-    with suppress(IndexError):
-        chosen = np.unique(np.linspace(0, len(places) - 1, MOST_SAMPLES).round().astype(np.int64))
-        return heights, [first[places[at]] for at in chosen.tolist()]
-    return heights, []
+    chosen = np.unique(np.linspace(0, len(places) - 1, MOST_SAMPLES).round().astype(np.int64)) if places else ()
+    return heights, [first[places[at]] for at in chosen]
 
 
 def _column(table: ShardDataset, name: str) -> Any:
@@ -348,26 +306,20 @@ def _column(table: ShardDataset, name: str) -> Any:
         yield table.shards.read(entry, table.verifies, only=(name,)).kept[name].to_numpy(zero_copy_only=False)
 
 
-def _read_origins(groups: ShardDataset, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Read the fields of `RowSample` of rows in ascending order from a table of groups."""
-    found: dict[int, dict[str, Any]] = {}
-    for entry, positions, first in _shards_with(groups, numbers):
-        columns = groups.shards.read(entry, groups.verifies).kept
-        for position in positions.tolist():
-            row = {name: column[position].as_py() for name, column in columns.items() if name not in NUMBERS}
-            file, file_row = row.pop("source_file"), row.pop("file_row")
-            found[first + position] = {"file": file, "file_row": file_row, "kept": row}
-    return found
-
-
-def _shards_with(table: ShardDataset, numbers: Sequence[int]) -> Iterator[tuple[Any, NDArray[np.int64], int]]:
-    """Yield the shards with any of the rows, the rows' positions in the shard, and the number of its first row."""
+def _read_origins(groups: ShardDataset, numbers: Sequence[int]) -> dict[int, RowSample]:
+    """Read rows, in ascending order, from a table of groups."""
+    found: dict[int, RowSample] = {}
     wanted, first = np.asarray(numbers, np.int64), 0
-    for entry in table.manifest.shards:
+    for entry in groups.manifest.shards:
         begin, end = np.searchsorted(wanted, [first, first + entry.rows])
-        if begin < end:
-            yield entry, wanted[begin:end] - first, first
+        if begin < end:  # else the shard is not read
+            columns = groups.shards.read(entry, groups.verifies).kept
+            for number in wanted[begin:end].tolist():
+                kept = {key: column[number - first].as_py() for key, column in columns.items() if key not in NUMBERS}
+                file, file_row = kept.pop("source_file"), kept.pop("file_row")
+                found[number] = RowSample(number=number, file=file, file_row=file_row, kept=kept)
         first += entry.rows
+    return found
 
 
 def _read_features(
@@ -402,9 +354,14 @@ def _read_features(
         if given and isinstance(error, SourceNotFoundError | ConfigError):
             raise  # a mistake in the call, not a source that was removed
         return {}, f"The rows cannot be read: {error}"
-    name = _names(data.spec["input"])
+    options = data.spec["input"]
+    names, offset = options.get("features"), 0 if options.get("zero_based", True) else 1
+    has_names = isinstance(names, Sequence) and len(names) > 1
     return {
-        number: {name(column): value for column, value in zip(row.indices.tolist(), row.data.tolist(), strict=True)}
+        number: {
+            str(names[column]) if has_names else f"column {column + offset:,}": value
+            for column, value in zip(row.indices.tolist(), row.data.tolist(), strict=True)
+        }
         for number, row in zip(numbers, X, strict=True)
     }, ""
 
@@ -423,11 +380,3 @@ def _shards_of(found: Duplicates, groups: ShardDataset) -> ShardDataset:
     if data.manifest.shards_sha256 != groups.spec[groups.layout]["shards"]:
         raise ConfigError(f"{data.shards.storage.url} has changed since the search")
     return data
-
-
-def _names(options: Mapping[str, Any]) -> Any:
-    """Return a function that names a column as the source does."""
-    features, first = options.get("features"), 0 if options.get("zero_based", True) else 1
-    if isinstance(features, Sequence) and len(features) > 1:
-        return lambda column: str(features[column])
-    return lambda column: f"column {column + first:,}"

@@ -9,30 +9,36 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
+from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
+from dkfeat.engine.dataset.verify import resolved_source
 from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.resolve import DROPPED
-from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import printable
+from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
+from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.html import card, render
-from dkfeat.messages import counted, show_bytes, show_label
+from dkfeat.messages import show_bytes, show_label
 from dkfeat.plot import has_matplotlib
 from dkfeat.report import page
-from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
+from dkfeat.sources.base import REFUSED, join_blocks
 from dkfeat.store.commit.maintenance import Status, status
 from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
+from dkfeat.store.manifest.records import planned_splits
 
 if TYPE_CHECKING:
+    from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset
+    from dkfeat.maps import FeatureMap
+    from dkfeat.maps._kernel_estimates import KernelPairs
     from dkfeat.sources.base import Source
+    from dkfeat.store.manifest.records import ShardEntry
 
 
-MOST_SOURCES, MOST_RUNS, MOST_DOTS, SPEED_STEPS = 50, 30, 1500, 48
+MOST_DOTS, SPEED_STEPS = 1500, 48
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
-
-
 LABEL_BYTES = 1 << 30
 """Maximum size in bytes of the shards read to count labels."""
 MOST_CLASSES = 100
@@ -136,16 +142,19 @@ class RunReport(page.Page):
 
     def to_html(self) -> str:
         """Page of the whole report as HTML text; charts need matplotlib and are left out without it."""
+        shards = () if self.data is None else self.data.manifest.shards
+        sizes = {"rows": [entry.rows for entry in shards], "bytes": [entry.size for entry in shards]}
         return render(
             "run_report.html",
             title=self.title,
             report=self,
+            printable=printable,
             has_matplotlib=has_matplotlib(),
-            bad_rows=[{"place": row.place, "reason": row.message, "text": row.text} for row in self.bad_rows],
-            **_log_values(self.logs, self.last_run),
-            **_data_values(self.data),
+            speed=_speed_charts(self.logs, self.last_run),
+            shard_facts=[_quantiles(name, values) for name, values in sizes.items() if values],
+            dropped=None if self.data is None else self.data.spec.get(DROPPED),
+            estimates=None if self.kernel is None else _estimates_chart(self.kernel.pairs),
             **_label_values(self.labels, self.data),
-            **_estimate_values(self.kernel),
         )
 
 
@@ -235,42 +244,14 @@ def run_report(
     )
 
 
-def _log_values(logs: Sequence[RunLog], last: RunLog | None) -> dict[str, Any]:
-    """Values of the section on speed: charts of the last and of the longest run, a table of runs, errors."""
-    shown = logs[-MOST_RUNS:][::-1]
-    note = f"{counted(len(logs), 'run')}, the newest first{_limit_note(len(logs), MOST_RUNS)}"
-    note += "; found: shards that an earlier run had made" if any(log.found for log in shown) else ""
+def _speed_charts(logs: Sequence[RunLog], last: RunLog | None) -> list[str]:
+    """Charts of the stages of the last run, and of the main stage of the longest run."""
     stages = [] if last is None else [(stage, last) for stage in last.stages]
     if logs:
         longest = max(logs, key=lambda log: 0.0 if log.main_stage is None else log.main_stage.seconds)
         if longest is not last and longest.main_stage is not None:
             stages.append((longest.main_stage, longest))
-    return {
-        "speed": [_speed(stage, log) for stage, log in stages if stage.seconds > 0 and stage.rows],
-        "runs": [row for log in shown for row in _run_rows(log)],
-        "runs_note": note,
-        "errors": [log for log in shown if log.error],
-    }
-
-
-def _run_rows(log: RunLog) -> list[dict[str, object]]:
-    ended = log.ended[:16].replace("T", " ")
-    own: dict[str, object] = {"batch": log.batch, "ended": ended, "outcome": log.outcome, "where": log.where}
-    rows = []
-    for stage in log.stages:
-        row = own | {
-            "stage": stage.stage,
-            "splits": f"{stage.tasks:,} of {stage.total_tasks:,}",
-            "rows": f"{stage.rows:,}",
-            "seconds": f"{stage.seconds:,.1f}",
-        }
-        if stage.seconds > 0:
-            row["rows/s"] = f"{stage.rows / stage.seconds:,.0f}"
-            row["MB/s"] = f"{stage.source_bytes / stage.seconds / 1e6:,.1f}"
-        if stage is log.main_stage and log.found:
-            row["found"] = f"{log.found:,}"
-        rows.append(row)
-    return rows or [own]
+    return [_speed(stage, log) for stage, log in stages if stage.seconds > 0 and stage.rows]
 
 
 def _speed(stage: StageLog, log: RunLog) -> str:
@@ -288,98 +269,22 @@ def _speed(stage: StageLog, log: RunLog) -> str:
     return page.steps(title, edges / unit, speeds.tolist(), name, f"{caption}.")
 
 
-def _data_values(data: ShardDataset | None) -> dict[str, Any]:
-    """Values of the sections on source, settings and shards."""
-    if data is None:
-        return {"shard_facts": []}
-    manifest = data.manifest
-    size = show_bytes(sum(source.size for source in manifest.sources))
-    files = f"{counted(len(manifest.sources), 'file')}, {size} as stored"
-    if manifest.unterminated:
-        files += f"; {len(manifest.unterminated):,} without a final line end, perhaps cut off"
-    sources = [
-        {"file": printable(source.name), "size": show_bytes(source.size), "rows": f"{source.rows:,}"}
-        | ({"set aside": f"{source.n_bad_rows:,}"} if manifest.n_bad_rows else {})
-        | ({"final line end": "missing" if source.final_newline is False else ""} if manifest.unterminated else {})
-        for source in manifest.sources[:MOST_SOURCES]
-    ]
-    measured = {"rows": [entry.rows for entry in manifest.shards], "bytes": [entry.size for entry in manifest.shards]}
-    return {
-        "sources": sources,
-        "source_note": files + _limit_note(len(manifest.sources), MOST_SOURCES),
-        "settings": _settings(data),
-        "shard_facts": [_quantiles(name, values) for name, values in measured.items() if values],
-        "bad_reasons": [{"reason": name, "rows": f"{count:,}"} for name, count in manifest.bad_rows.items()],
-    }
-
-
-def _settings(data: ShardDataset) -> dict[str, object]:
-    spec, manifest = data.spec, data.manifest
-    made, run = spec["map"], manifest.run
-    versions, size, most = run.get("versions"), spec["split"]["blocksize"], spec["split"]["max_piece_rows"]
-    shown = {
-        "map": f"{made.get('map')} version {made.get('version')}",
-        "parameters": _parameters(made.get("params", {})),
-        "seed": made.get("seed"),
-        "input": _parameters(spec["input"]),
-        "layout": f"{spec['output']['layout']}, {spec['output']['row_bytes']:,} bytes a row before Parquet",
-        "columns": None if data.has_features else ", ".join(manifest.schema),
-        "model": spec["model"]["sha256"] if data.layout == "predictions" else None,
-        "duplicates": f"dropped from {spec[DROPPED]['rows']:,} rows" if DROPPED in spec else None,
-        "piece": ("" if size is None else f"{show_bytes(int(size))}, ") + f"at most {most:,} rows",
-        "fingerprint": manifest.spec_fp,
-        "last commit": f"batch {manifest.number:,}, {run.get('ended')}, on {run.get('host')}",
-        "versions": _parameters(versions) if isinstance(versions, Mapping) else "",
-        "arithmetic": "; ".join(manifest.numeric_envs),
-    }
-    return {name: str(value) for name, value in shown.items() if value not in ("", None)}
-
-
 def _quantiles(name: str, values: Sequence[int]) -> dict[str, object]:
     low, middle, high = (f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
     return {"": name, "least": low, "median": middle, "most": high, "total": f"{sum(values):,}"}
 
 
-def _estimate_values(found: Estimates | None) -> dict[str, Any]:
-    """Values of the section on kernel estimates."""
-    if found is None:
-        return {"estimates": [], "estimate_facts": {}}
-    pairs = found.pairs
+def _estimates_chart(pairs: KernelPairs) -> str:
     kept = np.random.default_rng(0).permutation(len(pairs))[:MOST_DOTS]
     caption = f"A dot is a pair of rows, {len(kept):,} of {len(pairs):,} pairs"
     caption += "" if pairs.deviations is None else "; the band is two standard errors by theory"
-    title = "Estimates against the exact kernel"
-    theory = f", {pairs.note}" if pairs.note and pairs.deviations is not None else pairs.note
-    same = "computed again, equal to those in the shards" if found.same else "computed again, not equal to the shards"
-    within = pairs.share_within
-    facts = {
-        "kernel": pairs.kernel,
-        "sample": f"{found.n_rows:,} rows, from the beginnings of {counted(found.n_shards, 'split')}",
-        "root mean squared error": f"{pairs.error:.4g}",
-        "by theory": theory if pairs.expected_error is None else f"{pairs.expected_error:.4g}{theory}",
-        "mean error": f"{found.mean_error:+.4g}",
-        "within the band": None if within is None else f"{within:.1%} of pairs, about 95% are expected",
-        "features": same,
-    }
-    return {
-        "estimates": [page.estimates(title, pairs, kept, f"{caption}.")],
-        "estimate_facts": {name: value for name, value in facts.items() if value is not None},
-    }
-
-
-def _parameters(values: Mapping[str, Any]) -> str:
-    shown = ((key, value) for key, value in values.items() if value is not None)
-    return ", ".join(f"{key}={str(value)[:80]}" for key, value in shown)
-
-
-def _limit_note(there: int, most: int) -> str:
-    return f"; {most:,} of them are shown" if there > most else ""
+    return page.estimates("Estimates against the exact kernel", pairs, kept, f"{caption}.")
 
 
 def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict[str, Any]:
     """Values of the section on labels: a chart of their numbers of rows, or if there are many of the most frequent."""
     if labels is None or data is None or not labels.counts:
-        return {"labels": [], "labels_note": "", "label_rows": []}
+        return {"label_chart": "", "labels_note": "", "label_rows": []}
     shown = sorted(sorted(labels.counts.items(), key=lambda pair: -pair[1])[:MOST_SHOWN])
     rows = [(show_label(label), count) for label, count in shown]
     note = f"Rows of each label, {labels.rows:,} in all"
@@ -392,7 +297,7 @@ def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict
         return f"{count:,.0f} ({count / max(1, labels.rows):.1%})"
 
     return {
-        "labels": [page.bars("Rows by label", rows, show, f"{note}.")],
+        "label_chart": page.bars("Rows by label", rows, show, f"{note}."),
         "labels_note": f"{note}.",
         "label_rows": [{"label": label, "rows": f"{count:,}"} for label, count in rows],
     }
@@ -404,3 +309,191 @@ def _read_labels(data: ShardDataset) -> LabelCounts | None:
     if "label" not in data.manifest.schema or not data.n_rows or labels is None or len(labels) > MOST_CLASSES:
         return None
     return count_labels(data.shards, LABEL_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimates:
+    """Errors of kernel estimates on a sample of rows."""
+
+    pairs: KernelPairs
+    """Exact kernel and its estimate for each pair of rows."""
+    n_rows: int
+    """Number of rows in the sample."""
+    n_shards: int
+    """Number of shards that the rows were drawn from."""
+    same: bool
+    """True if these rows, featurized again, give the features in the shards."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        pairs = self.pairs
+        return {
+            "kernel": pairs.kernel,
+            "rows": self.n_rows,
+            "pairs": len(pairs),
+            "shards": self.n_shards,
+            "root_mean_squared_error": pairs.error,
+            "mean_error": self.mean_error,
+            "expected_error": pairs.expected_error,
+            "within_two_standard_errors": pairs.share_within,
+            "equal_to_the_shards": self.same,
+        }
+
+    @property
+    def mean_error(self) -> float:
+        """Mean difference of estimates and kernel, the error that does not average out."""
+        return float(np.mean(self.pairs.estimates - self.pairs.exact))
+
+
+def gives_features(features: FeatureMap, X: Any, encoded: Any) -> bool:
+    """Return True if a map gives the features that shards hold for some rows, up to the last bits of floats."""
+    if isinstance(encoded, PackedCodes):
+        made = features.encode(X)
+        codes = made.codes[~made.empty], encoded.codes[~encoded.empty]
+        return np.array_equal(made.empty, encoded.empty) and np.array_equal(*codes)
+    made = features.transform(X)
+    if sparse.issparse(encoded):
+        return bool(abs(sparse.csr_matrix(made) - encoded).max() <= 1e-5)
+    return bool(np.allclose(made, encoded, rtol=1e-4, atol=1e-5))
+
+
+def sample_rows(
+    data: ShardDataset,
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    rows: int = 256,
+    shards: int = 8,
+    random_state: int = 0,
+    unchanged: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[Any, Any, int]:
+    """Draw rows of the source, and read their features from the shards.
+
+    Rows are drawn from the first shards of randomly drawn splits. Of a split only the first piece is read, which must
+    still have the SHA-256 in the manifest. Nothing is written.
+
+    Parameters
+    ----------
+    data : ShardDataset
+    source : LibsvmSource, ParquetSource, path, glob, URL, or a list of these
+        Source as in the call of `dkfeat.featurize`; omitted options are those of the data set.
+    rows, shards : int
+        Maximum numbers of rows and of shards to draw.
+    random_state : int, default=0
+        Seed of the draw.
+    unchanged : bool, default=False
+        Open only files whose size and modification time are those in the manifest.
+    storage_options : mapping or None
+        Options of fsspec for a source given by URL.
+
+    Returns
+    -------
+    X : csr_matrix or ndarray
+        The source's rows, of shape (n_rows, n_features).
+    encoded : PackedCodes, csr_matrix or ndarray
+        Features of these rows in the shards, by the layout.
+    n_shards : int
+        Number of shards that the rows were drawn from.
+
+    Raises
+    ------
+    dkfeat.errors.SourceNotFoundError
+        If no file matches.
+    dkfeat.errors.SpecConflictError
+        If it is another source, or all of its files have changed since the shards were made.
+    dkfeat.errors.SourceError, dkfeat.errors.ShardError
+        If a file or a shard cannot be read.
+    """
+    reader, spec = data.shards, data.spec
+    resolved, files = resolved_source(reader.storage, spec, data.manifest, source, storage_options)
+    if unchanged:
+        stated = [entry.identity for entry in data.manifest.sources]
+        files = {name: file for name, file in files.items() if file.identity in stated}
+    planned = planned_splits(data.manifest.records)
+    splits = {split.number: split for split in planned if all(file.name in files for file in split.files)}
+    firsts = [entry for entry in data.manifest.shards if entry.piece == 0 and entry.rows and entry.split in splits]
+    able = [entry for entry in firsts if all(reason != REFUSED for _, reason, _ in entry.bad_rows)]
+    rng = np.random.default_rng(random_state)
+    chosen = sorted(rng.permutation(len(able))[:shards].tolist())
+    each = -(-rows // max(1, len(chosen)))
+    X, encoded = [], []
+    for entry in (able[place] for place in chosen):
+        block = _first_piece(resolved, splits[entry.split].with_files(files), entry, spec["split"]["max_piece_rows"])
+        if block is None:
+            continue
+        taken = np.sort(rng.permutation(entry.rows)[:each])
+        X.append(block[taken])
+        held = reader.read(entry, data.verifies, only=("encoded",)).X
+        encoded.append(RowBlock(X=held, y=np.zeros(entry.rows)).take(taken))
+    if not X:
+        named = f"{resolved.patterns[0]}" if resolved.patterns else "the source"
+        raise SpecConflictError(f"{named}: none of the splits that were read is still what the shards were made from")
+    stacked = sparse.csr_matrix(sparse.vstack(X)) if sparse.issparse(X[0]) else np.concatenate(X)
+    return stacked, join_blocks(encoded).X, len(X)
+
+
+def _first_piece(source: Source, split: Split, entry: ShardEntry, max_piece_rows: int | None) -> Any:
+    """Read the rows of a split's first piece; None if its bytes have changed since the shard was made."""
+    pieces = source.read(split, max_piece_rows)
+    try:
+        piece = next(pieces)
+    except (SourceError, SpecConflictError):  # this file has changed; another one may be unchanged
+        return None
+    same = (piece.start, piece.stop) == entry.range and piece.source_sha256 == entry.source_sha256
+    return piece.block.X if same and piece.block.n_rows == entry.rows else None
+
+
+def remembered_source(logs: Sequence[RunLog]) -> Sequence[str]:
+    """Return the paths, patterns and URLs of the source that the last log names; empty if none does."""
+    return next((log.sources for log in reversed(logs) if log.sources), ())
+
+
+def safe_source(logs: Sequence[RunLog]) -> tuple[list[str], str]:
+    """Return the source that the last log names, and the reason why it may not be opened; empty if it may.
+
+    Logs are not trusted, since others may write to their folder: of the sources that logs name, no URL is opened and no
+    tree is searched. The caller reads only files in the manifest.
+    """
+    remembered = remembered_source(logs)
+    if not remembered:
+        return [], "No log names the source; give it to the report too."
+    if any(is_url(place) or "**" in place for place in remembered):
+        return [], f"The source is {', '.join(remembered)[:200]}; give it to the report too, so that it may be read."
+    return list(remembered), ""
+
+
+def estimate_kernel(
+    data: ShardDataset,
+    source: Any,
+    logs: Sequence[RunLog],
+    rows: int,
+    seed: int,
+    storage_options: Mapping[str, Any] | None,
+) -> tuple[Estimates | None, str]:
+    """Compare estimates with the exact kernel on rows of the source; None and the reason if that is not possible.
+
+    Of a source that logs name, only files in the manifest are read, see `safe_source`.
+    """
+    if rows < 2:
+        return None, "Not requested."
+    given = source is not None
+    remembered, note = ([], "") if given else safe_source(logs)
+    if note:
+        return None, note
+    try:
+        X, encoded, n_shards = sample_rows(
+            data,
+            source if given else remembered,
+            rows=rows,
+            random_state=seed,
+            unchanged=not given,
+            storage_options=storage_options if given else None,
+        )
+        features = data.map
+        pairs = features.kernel_pairs(X, n_rows=X.shape[0])
+    except (DkfeatError, OSError, ValueError) as error:
+        if given and isinstance(error, SourceNotFoundError | ConfigError):
+            raise  # a mistake in the call, not a source that was removed
+        return None, f"The source cannot be compared: {error}"
+    same = gives_features(features, X, encoded)
+    return Estimates(pairs=pairs, n_rows=X.shape[0], n_shards=n_shards, same=same), ""

@@ -65,7 +65,7 @@ def test_report__is_that_of_the_tables_and_the_source(made):
         assert [held.file_row for held in sample.rows] == [row, other]
         expected = {f"x{at}": (X[row, at], X[other, at]) for at in np.flatnonzero(X[row] != X[other])}
         assert sample.differences == expected
-        assert [differs for *_, differs in sample.shown[: len(expected)]] == [True] * len(expected)
+        assert [a != b for _, (a, b) in sample.values[: len(expected)]] == [True] * len(expected)
     assert json.loads(json.dumps(report.to_mapping(), allow_nan=False))["n_pairs"] == len(pairs)
 
 
@@ -92,7 +92,7 @@ def test_source__that_no_log_names_is_given(made, tmp_path):
     (log,) = (folder / "shards" / "_dkfeat").glob("log-*")
     log.unlink()
     report = dkfeat.duplicates_report(folder / "found")
-    assert (report.samples[0].columns, report.samples[0].shown) == ((None, None), [])
+    assert (report.samples[0].columns, report.samples[0].values) == ((None, None), [])
     assert "give it to the report too" in report.source_note
     assert report.source_note in report.to_html()
     assert dkfeat.duplicates_report(folder / "found", folder / "rows.parquet").samples[0].differences

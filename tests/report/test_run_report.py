@@ -17,7 +17,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, ShardError
-from dkfeat.report.estimates import sample_rows
+from dkfeat.report.run_report import gives_features, sample_rows
 from tests.conftest import first_quick, libsvm_text
 
 MAPS = {
@@ -58,9 +58,9 @@ def test_estimates__are_those_of_the_shards(tmp_path, text, rows, name):
     assert found.same
     assert (found.n_rows, len(found.pairs)) == (pytest.approx(100, abs=8), found.n_rows * (found.n_rows - 1) // 2)
     kernel = {"fourier": "rbf_cosine", "laplace": "exponential_semigroup"}.get(name, "gmm")
-    sample = sample_rows(dkfeat.open_shards(tmp_path / "out"), text, rows=100)
-    assert np.isin(sample.X.sum(axis=1), X.sum(axis=1)).all()
-    exact = getattr(dkfeat.kernels, kernel)(sample.X)[np.triu_indices(found.n_rows, k=1)]
+    drawn, *_ = sample_rows(dkfeat.open_shards(tmp_path / "out"), text, rows=100)
+    assert np.isin(drawn.sum(axis=1), X.sum(axis=1)).all()
+    exact = getattr(dkfeat.kernels, kernel)(drawn)[np.triu_indices(found.n_rows, k=1)]
     np.testing.assert_allclose(found.pairs.exact, exact, atol=1e-6)
     # one set of features for all pairs: an error of three times theory's has a chance below 1e-4
     if found.pairs.expected_error is not None:
@@ -76,10 +76,9 @@ def test_estimates__of_the_sparse_layout(tmp_path, text):
 
 def test_sample__is_not_made_by_another_map(tmp_path, text):
     featurize(text, tmp_path / "out")
-    sample = sample_rows(dkfeat.open_shards(tmp_path / "out"), text)
-    other = dkfeat.GCWSFeatures(n_components=512, random_state=1).fit(sample.X)
-    assert not sample.is_made_by(other)
-    assert sample.is_made_by(clone(MAPS["gcws"]).fit(sample.X))
+    X, encoded, _ = sample_rows(dkfeat.open_shards(tmp_path / "out"), text)
+    assert not gives_features(dkfeat.GCWSFeatures(n_components=512, random_state=1).fit(X), X, encoded)
+    assert gives_features(clone(MAPS["gcws"]).fit(X), X, encoded)
 
 
 def test_estimates__of_parquet(tmp_path, rows):

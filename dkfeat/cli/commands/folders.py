@@ -275,7 +275,9 @@ def report(
     check_outputs([out], inputs=source, overwrite=overwrite)
     if holds_duplicates(run):
         if given := ", ".join(given_flags(ctx, ("pair_rows", "seed")).values()):
-            raise click.UsageError(f"{given}: for kernel estimates of shards, but {run} holds duplicates; leave it out")
+            raise click.UsageError(
+                f"{given} is for kernel estimates of shards, but {run} holds duplicates; leave it out"
+            )
         found: Any = duplicates_report(run, list(source) or None, storage_options=storage_options)
         rows = found.source_note or ("side by side" if found.samples else "no pairs")
         record, shown = found.to_mapping(), {"report": out, **found.figures, "samples": rows}
