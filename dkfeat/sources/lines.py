@@ -46,8 +46,6 @@ class LineWindow:
         stream, where a missing LF is added to the text. A byte order mark at byte 0 is skipped.
     max_line_bytes : int
         Maximum length of a line, without its LF; a longer line is an error.
-    memory : bytearray, optional
-        `memory` of a window with the same `max_line_bytes` that is no longer used.
 
     Attributes
     ----------
@@ -66,9 +64,7 @@ class LineWindow:
         If a line is longer than `max_line_bytes`; raised by `advance`.
     """
 
-    def __init__(
-        self, stream: ByteStream, start: int, stop: int, *, max_line_bytes: int, memory: bytearray | None = None
-    ) -> None:
+    def __init__(self, stream: ByteStream, start: int, stop: int, *, max_line_bytes: int) -> None:
         self._stream, self._stop = stream, stop
         self._max_bytes = max_line_bytes + 1
         self._filled = 0
@@ -77,9 +73,7 @@ class LineWindow:
         self.origin = max(start - 1, 0)
         self._is_last = stop <= start
         self._has_bom = start == 0
-        if memory is None:
-            memory = bytearray(min(WINDOW_BYTES, self._max_bytes, max(stop - start, 0) + _TAIL_BYTES) + PADDING)
-        self._use(memory)
+        self._use(bytearray(min(WINDOW_BYTES, self._max_bytes, max(stop - start, 0) + _TAIL_BYTES) + PADDING))
         if start > 0:
             self._skip_line()
 
@@ -87,11 +81,6 @@ class LineWindow:
     def offset(self) -> int:
         """Offset in the stream of the next line, or of the end of the last one; `stop` if the range has no lines."""
         return self.origin + min(self._consumed, self._filled)
-
-    @property
-    def memory(self) -> bytearray:
-        """Buffer that another window may use when this one is no longer used."""
-        return self._buffer
 
     def line_end(self, start: int) -> int:
         """Return the byte of the window after the line that begins at `start`."""

@@ -210,7 +210,7 @@ class SplitParser:
         check_unchanged(self.file, self._options.storage_options)
 
     def open(self, position: int) -> None:
-        """Open a file of the split, which must be as listed; the memory of the previous window is reused."""
+        """Open a file of the split, which must be as listed."""
         options, split, file = self._options, self._split, self._files[position]
         self.position, self.file = position, file
         self._lines_of_file = 0
@@ -220,8 +220,7 @@ class SplitParser:
         if file.compression is not None:
             stop = NO_LIMIT
         stream = self._stack.enter_context(open_content(file, max(start - 1, 0), options.storage_options))
-        memory = self.window.memory if position else None
-        self.window = LineWindow(stream, start, stop, max_line_bytes=int(options.max_line_bytes), memory=memory)
+        self.window = LineWindow(stream, start, stop, max_line_bytes=int(options.max_line_bytes))
 
     def load(self) -> bool:
         """Load lines if the window has no more; return False at the end of the split.

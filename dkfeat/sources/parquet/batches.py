@@ -155,12 +155,11 @@ def plain(array: pa.Array) -> pa.Array:
     """Convert to an array without extension, dictionary or list view type."""
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
-    if pa.types.is_dictionary(array.type):
-        return plain(array.dictionary_decode())
     kind = array.type
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        return array.cast(pa.large_list(kind.value_type))
-    return array
+    if pa.types.is_dictionary(kind):
+        return plain(array.dictionary_decode())
+    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    return array.cast(pa.large_list(kind.value_type)) if is_view else array
 
 
 def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile) -> Footer:
@@ -279,11 +278,8 @@ class SplitReader:
         number = "row"
         while number in arrays:
             number += "_"
-        table = pa.table({**arrays, number: rows}).filter(self._condition).combine_chunks()
-        found = {
-            name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        }
+        table = pa.table({**arrays, number: rows}).filter(self._condition)
+        found = {name: table[name].combine_chunks() for name in table.column_names}
         return found.pop(number).to_numpy(), found
 
 

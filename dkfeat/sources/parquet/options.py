@@ -168,11 +168,9 @@ def normalize_filters(filters: Any) -> Filters | None:
     """
     if filters is None or (isinstance(filters, Sequence) and not filters):
         return None
-    if not _is_list(filters):
-        raise _filters_error(filters)
-    alternatives = [filters] if all(_is_comparison(item) for item in filters) else filters
-    if not all(_is_list(item) and item and all(map(_is_comparison, item)) for item in alternatives):
-        raise _filters_error(filters)
+    alternatives = [filters] if _is_alternative(filters) else filters
+    if not (_is_list(alternatives) and all(map(_is_alternative, alternatives))):
+        raise ConfigError(f"filters={filters!r:.200}: {_SHAPE}")
     return tuple(tuple(map(_comparison, item)) for item in alternatives)
 
 
@@ -240,6 +238,10 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
+def _is_alternative(value: object) -> bool:
+    return _is_list(value) and bool(value) and all(map(_is_comparison, value))  # type: ignore[call-overload]  # it is a sequence
+
+
 def _is_comparison(value: object) -> bool:
     return _is_list(value) and len(value) == 3 and all(isinstance(item, str) for item in value[:2])  # type: ignore[arg-type,index]  # it is a sequence
 
@@ -265,7 +267,3 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"filters: {value!r:.100}, but a value is text, a finite number or a date")
     return value
-
-
-def _filters_error(filters: object) -> ConfigError:
-    return ConfigError(f"filters={filters!r:.200}: {_SHAPE}")

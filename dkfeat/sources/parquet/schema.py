@@ -255,7 +255,8 @@ def _vector_value(kind: pa.DataType) -> pa.DataType | None:
 
 def _list_value(kind: pa.DataType | None) -> pa.DataType | None:
     """Return the type of the items of lists of any kind; None for other types."""
-    return storage_type(kind.value_type) if kind is not None and _is_any(kind, _LISTS) else None
+    is_list = hasattr(kind, "value_type") and not pa.types.is_run_end_encoded(kind)
+    return storage_type(kind.value_type) if is_list else None  # type: ignore[union-attr]  # it has the attribute
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -267,13 +268,6 @@ def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -
 
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-_LISTS = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-)
 _KEPT = (
     (pa.types.is_integer, pa.int64()),
     (pa.types.is_floating, pa.float64()),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_MOST_VALUES = 2**31 - 1
+_MOST_ROWS = 2**31 - 1
 _MOST_FOOTERS = 20_000
 _FOOTER_THREADS = 16
 
@@ -288,8 +288,8 @@ class _PieceBuilder:
 
     def __init__(self, options: ParquetOptions, max_rows: int | None) -> None:
         self._options, self._parts, self._bad_rows = options, list[RowBlock](), list[BadRow]()
-        self._left_rows = _MOST_VALUES if max_rows is None else max_rows
-        self._left_bytes, self._left_values = int(options.blocksize), _MOST_VALUES
+        self._left_rows = _MOST_ROWS if max_rows is None else max_rows
+        self._left_bytes = int(options.blocksize)
 
     def find_end(
         self, rows: RowBlock, first: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]
@@ -301,9 +301,6 @@ class _PieceBuilder:
         """
         before = np.cumsum(n_bytes[first:]) - n_bytes[first:]
         end = first + min(int(np.searchsorted(before, self._left_bytes, side="left")), self._left_rows)
-        most_values = int(rows.X.indptr[first]) + self._left_values
-        if most_values < rows.X.nnz:  # more than 32 bits count; blocksize allows this only for small values
-            end = min(end, int(np.searchsorted(rows.X.indptr, most_values, side="right")) - 1)
         numbers: Any = rows.number
         stop = int(numbers[end]) if end < rows.n_rows else None
         most = MOST_BAD_ROWS - len(self._bad_rows)
@@ -320,7 +317,6 @@ class _PieceBuilder:
             self._parts.append(part)
             self._left_bytes -= int(n_bytes[first:end].sum())
             self._left_rows -= part.n_rows
-            self._left_values -= part.X.nnz
 
     def piece(self, number: int, start: int, stop: int, *, last: bool, checksum: bool) -> Piece:
         """Make the piece; the builder keeps no reference to the rows."""
