@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from dkfeat.cli import cli
 from dkfeat.datasets import DATASETS
-from tests.datasets.server import FileServer, Kept
-from tests.datasets.toy import PATH, TRAIN, toy
+from tests.datasets.toy import PLACE, TRAIN, toy
+from tests.web_server import Kept, WebServer
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +21,8 @@ def _toy(monkeypatch, tmp_path):
 
 @pytest.fixture
 def server():
-    with FileServer() as server:
-        server.files = {PATH: Kept(TRAIN)}
+    with WebServer() as server:
+        server.files = {PLACE: Kept(TRAIN)}
         yield server
 
 
@@ -39,7 +39,7 @@ def test_list__has_a_line_for_each():
 
 
 def test_list__tells_what_is_here(server, tmp_path):
-    run("fetch", "toy", "--part", "train", "--mirror", server.url)
+    run("fetch", "toy", "--part", "train", "--mirror", server.address)
     assert next(line for line in run("list").stdout.splitlines() if line.startswith("toy")).split()[5] == "train"
     found = {info["name"]: info for info in map(json.loads, run("list", "--json").stdout.splitlines())}
     assert found["toy"]["files"] == {"train": str(tmp_path / "cache" / "datasets" / "toy" / "toy.scale")}
@@ -48,14 +48,14 @@ def test_list__tells_what_is_here(server, tmp_path):
 
 
 def test_fetch__prints_paths_alone(server, tmp_path):
-    outcome = run("fetch", "toy", "--part", "train", "--mirror", server.url)
+    outcome = run("fetch", "toy", "--part", "train", "--mirror", server.address)
     assert outcome.stdout == f"{tmp_path}/cache/datasets/toy/toy.scale\n"
     assert "toy.scale: 926.7 KiB" in outcome.stderr
     assert run("fetch", "toy", "--part", "train").stderr == ""  # it is here
 
 
 def test_fetch__as_an_object(server, tmp_path):
-    arguments = ("fetch", "toy", "--part", "train", "--mirror", server.url, "--folder", tmp_path / "mine", "--json")
+    arguments = ("fetch", "toy", "--part", "train", "--mirror", server.address, "--folder", tmp_path / "mine", "--json")
     outcome = run(*arguments, "--quiet")
     found = json.loads(outcome.stdout)
     assert found["files"] == {"train": str(tmp_path / "mine" / "toy" / "toy.scale")}
@@ -63,13 +63,13 @@ def test_fetch__as_an_object(server, tmp_path):
 
 
 def test_fetch__logs_lines_of_json(server):
-    arguments = ["--log-format", "json", "datasets", "fetch", "toy", "--part", "train", "--mirror", server.url]
+    arguments = ["--log-format", "json", "datasets", "fetch", "toy", "--part", "train", "--mirror", server.address]
     lines = [json.loads(line) for line in CliRunner().invoke(cli, arguments).stderr.splitlines()]
     assert (lines[-1]["event"], lines[-1]["file"], lines[-1]["bytes"]) == ("progress", "toy.scale", len(TRAIN))
 
 
 def test_fetch__a_wrong_name_ends_it_before_anything_is_fetched(server):
-    outcome = run("fetch", "toy", "lettre", "--mirror", server.url, status=2)
+    outcome = run("fetch", "toy", "lettre", "--mirror", server.address, status=2)
     assert outcome.stderr == "dkfeat: error: fetch: there is no data set 'lettre'; did you mean 'letter'?\n"
     assert server.requests == []
 

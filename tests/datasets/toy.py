@@ -8,6 +8,7 @@ from dkfeat.datasets.collection import fetch
 TRAIN = "".join(f"{row % 3} 1:{row} 7:0.5\n" for row in range(60_000)).encode()
 TEST = TRAIN[: TRAIN.index(b"\n", 20_000) + 1]
 PATH = "multiclass/toy.scale"
+PLACE = f"/{PATH}"
 
 
 def toy():
