@@ -49,14 +49,6 @@ def test_identity__time_of_change_counts(tmp_path):
         check_unchanged(file)
 
 
-def test_content__gone_between(tmp_path):
-    (tmp_path / "a.svm").write_bytes(ROW)
-    (file,) = find_files([str(tmp_path / "a.svm")])
-    (tmp_path / "a.svm").unlink()
-    with pytest.raises(SpecConflictError, match="is gone"), open_content(file):
-        pytest.fail("nothing to open")
-
-
 def test_web_servers__other_range_than_asked_for():
     with web_server({"/a.svm": ROW * 20}) as web:
         (file,) = find_files([web.url("/a.svm")])

@@ -14,7 +14,7 @@ import pytest
 
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
 from dkfeat.filesystems.urls import printable
-from dkfeat.sources.find import _fixed_part, find_files
+from dkfeat.sources.find import find_files
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.parquet.source import ParquetSource
 from tests.web_server import web_server
@@ -31,13 +31,6 @@ def make(folder: Path, *names: str) -> None:
 
 def names_of(*urlpaths: str) -> list[str]:
     return [file.name for file in find_files(urlpaths)]
-
-
-def test_files__one(tmp_path):
-    make(tmp_path, "a.svm")
-    (file,) = find_files([str(tmp_path / "a.svm")])
-    assert (file.name, file.url, file.size, file.compression) == ("a.svm", str(tmp_path / "a.svm"), 6, None)
-    assert file.mtime_ns == (tmp_path / "a.svm").stat().st_mtime_ns
 
 
 @pytest.mark.fault("D-05")
@@ -67,14 +60,6 @@ def test_files__names_stay_when_the_root_moves(tmp_path):
         make(tmp_path / root, "d1/x.svm", "d1/e/y.svm")
         assert names_of(str(tmp_path / root / "*/x.svm")) == ["d1/x.svm"]
         assert names_of(*(str(tmp_path / root / part) for part in ("d1/*.svm", "d1/e/y.svm"))) == ["e/y.svm", "x.svm"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "fixed"),
-    [("/a*", "/"), ("/*/a", "/"), ("*", ""), ("a/b*/c", "a"), ("/a/b/*", "/a/b"), ("b/in/**/x", "b/in")],
-)
-def test_files__fixed_part_of_a_pattern(pattern, fixed):
-    assert _fixed_part(pattern) == fixed
 
 
 def test_files__relative_paths(tmp_path, monkeypatch):
@@ -161,19 +146,6 @@ def test_files__unreadable(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(SourceError, match="cannot be read") as caught:
         find_files([str(tmp_path / "loop")])
-    assert caught.value.exit_code == 3
-
-
-@pytest.mark.fault("S-04")
-def test_files__no_permission(tmp_path, monkeypatch):
-    make(tmp_path, "a.svm")
-
-    def refuse(*_args, **_kwargs):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("dkfeat.sources.contents.LocalFile", refuse)
-    with pytest.raises(SourceError, match=r"a\.svm cannot be read: Permission denied") as caught:
-        find_files([str(tmp_path / "a.svm")])
     assert caught.value.exit_code == 3
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,14 +11,8 @@ from dkfeat.errors import ParseError
 from dkfeat.sources.base import Scan
 from dkfeat.sources.libsvm.source import LibsvmSource
 from tests.reference.libsvm import read_rows
+from tests.sources.parquet.rows import scan
 from tests.sources.strategies import libsvm_texts
-
-
-def scan(source: LibsvmSource) -> Scan:
-    files = source.files()
-    splits = source.splits(files)
-    parts = pickle.loads(pickle.dumps([source.scan_split(split) for split in splits]))
-    return Scan.merge(source, files, splits, parts)
 
 
 def scan_text(folder, *texts: str, **options) -> Scan:
@@ -119,12 +111,6 @@ def test_scan__windows_of_many_short_rows(tmp_path):
     found = scan_text(tmp_path, "1\n" * 700_000 + "2 3:1\n" + "1 1:1\n" * 200_000)
     assert (found.n_rows, found.nnz, found.n_empty_rows, found.n_features) == (900_001, 200_001, 700_000, 3)
     assert found.labels == (1, 2)
-
-
-@pytest.mark.fault("I-06")
-def test_scan__index_beyond_n_features_has_its_place(tmp_path):
-    with pytest.raises(ParseError, match=rf"^{tmp_path}/1\.svm:1:7: "):
-        scan_text(tmp_path, "1 1:1\n", "1 1:1 9:1\n", n_features=5)
 
 
 @pytest.mark.fault("I-04")

@@ -70,11 +70,6 @@ def assert_pieces_tile(pieces: list[Piece], data: bytes, start: int, stop: int) 
         assert piece.source_sha256 == hashlib.sha256(data[piece.start : piece.stop]).hexdigest()
 
 
-def test_reference__is_not_trivial():
-    assert len(expected_rows(TEXT)) == 6
-    assert len(TEXT) > 250
-
-
 @pytest.mark.fault("I-18", "I-25", "I-26")
 @pytest.mark.usefixtures("window")
 def test_split__at_every_byte(tmp_path):
@@ -151,15 +146,6 @@ def test_pieces__follow_the_rule_alone(tmp_path, data, most, blocksize, window):
         last_row = max(at for at in range(len(own)) if own[at - 1 : at] in (b"", b"\n") and read_rows(own[at:]))
         assert n_rows == 1 or last_row < blocksize  # the last row began before the block was full
     assert all(piece.block.n_rows for piece in pieces[1:])
-
-
-def test_pieces__at_most_so_many_rows(tmp_path):
-    path = tmp_path / "rows.svm"
-    path.write_text("# head\n" + "1 1:1\n# between\n" * 10)
-    pieces = pieces_of(path, max_piece_rows=4)
-    assert [piece.block.n_rows for piece in pieces] == [4, 4, 2]
-    assert_pieces_tile(pieces, path.read_bytes(), 0, path.stat().st_size)
-    assert len(pieces_of(path, max_piece_rows=10)) == 1
 
 
 def test_pieces__checksum_on_demand(tmp_path):

@@ -1,17 +1,19 @@
-"""What tests of Parquet sources share: the same rows in every layout, and whole sources read back."""
+"""What tests of sources share: the same rows in every layout of Parquet, and whole sources scanned and read back."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from dkfeat.sources.base import Scan
-from dkfeat.sources.parquet.source import ParquetSource
+from dkfeat.sources.base import Scan, Source
+
+S = TypeVar("S", bound=Source)
 
 LAYOUTS = ("columns", "list", "large_list", "fixed_size_list", "binary", "tensor", "pairs", "struct")
 
@@ -48,21 +50,27 @@ def write(path: Path, columns: dict[str, Any] | pa.Table, **options: Any) -> str
     return str(path)
 
 
-def resolved(source: ParquetSource) -> ParquetSource:
-    """The source as `dkfeat.scan` would settle it, in this process."""
+def scan(source: Source) -> Scan:
+    """What `dkfeat.scan` finds, in this process."""
     files = source.files()
     source = source.inspect(files)
     splits = source.splits(files)
-    return source.resolve(Scan.merge(source, files, splits, [source.scan_split(split) for split in splits]))
+    parts = pickle.loads(pickle.dumps([source.scan_split(split) for split in splits]))
+    return Scan.merge(source, files, splits, parts)
 
 
-def pieces(source: ParquetSource, **options: Any) -> list[Any]:
+def resolved(source: S) -> S:
+    """The source as `dkfeat.scan` would settle it, in this process."""
+    return source.resolve(scan(source))
+
+
+def pieces(source: Source, **options: Any) -> list[Any]:
     """All pieces of a source."""
     source = resolved(source)
     return [piece for split in source.splits() for piece in source.read(split, **options)]
 
 
-def rows(source: ParquetSource, **options: Any) -> tuple[sparse.csr_matrix, np.ndarray]:
+def rows(source: Source, **options: Any) -> tuple[sparse.csr_matrix, np.ndarray]:
     """All features and labels of a source."""
     blocks = [piece.block for piece in pieces(source, **options)]
     return sparse.vstack([block.X for block in blocks], format="csr"), np.concatenate([block.y for block in blocks])

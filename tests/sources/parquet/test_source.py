@@ -79,16 +79,6 @@ def test_writers__give_the_rows(tmp_path, writer):
     assert piece.block.kept["kind"].to_pylist() == ["a", "b", "a"]
 
 
-def test_polars__vectors_and_structs(tmp_path):
-    frame = pl.DataFrame({"v": [[0.5, 0.0], [1.0, 2.0]], "label": [True, False]})
-    frame.with_columns(pl.col("v").cast(pl.Array(pl.Float32, 2))).write_parquet(tmp_path / "array.parquet")
-    frame.write_parquet(tmp_path / "list.parquet")
-    for name in ("array", "list"):
-        X, y = rows(ParquetSource(str(tmp_path / f"{name}.parquet"), features="v"))
-        assert X.toarray().tolist() == [[0.5, 0], [1, 2]]
-        assert (y.dtype, y.tolist()) == (np.int64, [1, 0])
-
-
 def test_sparse__indices_alone_are_ones_and_may_begin_at_one(tmp_path):
     path = write(tmp_path / "a.parquet", {"tags": [[1, 3], [], [2]], "label": [0, 1, 0]})
     X, _ = rows(ParquetSource(path, features="tags", features_as="sparse"))
@@ -430,9 +420,6 @@ def test_file__that_changes_is_refused(table, tmp_path):
         ({"weight": ""}, "weight='' *, but it must be the name"),
         ({"features_as": "wide"}, "features_as='wide', but it must be one of"),
         ({"zero_based": False, "features_as": "vector"}, "zero_based=False is for indices"),
-        ({"blocksize": "none"}, "blocksize='none'"),
-        ({"labels": (0.5,), "label_dtype": "int64"}, "labels holds 0.5"),
-        ({"n_features": 0}, "n_features=0"),
         ({"kept_types": ("int64",)}, "kept_types="),
     ],
 )
@@ -449,15 +436,3 @@ def test_options__plain_values_make_the_source_again(table):
     assert mapping.pop("kind") == "parquet"
     assert ParquetSource(source.urlpath, **mapping) == source
     assert source.is_resolved
-
-
-def test_options__secrets_are_not_shown():
-    source = ParquetSource("s3://key:secret@host/a.parquet", storage_options={"secret": "planted"})
-    assert "planted" not in repr(source) + str(source.to_mapping())
-    assert "secret" not in repr(source)
-
-
-def test_read__needs_a_settled_source(table):
-    source = ParquetSource(table[0])
-    with pytest.raises(ConfigError, match="resolve the source by a scan"):
-        source.read(source.splits()[0])
