@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from dkfeat.cli import cli
 from dkfeat.datasets import DATASETS
 from tests.datasets.toy import PLACE, TRAIN, toy
-from tests.web_server import Kept, WebServer
+from tests.sources.web_server import Kept, WebServer
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from dkfeat.datasets import DATASETS, collection
 from dkfeat.datasets.collection import fetch
 from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.toy import PATH, PLACE, TEST, TRAIN, digest_of_train, toy
-from tests.web_server import Kept, WebServer
+from tests.sources.web_server import Kept, WebServer
 
 ROOT = Path(__file__).parents[2]
 

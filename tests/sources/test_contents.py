@@ -10,7 +10,7 @@ from dkfeat.errors import ConfigError, SourceError, SpecConflictError
 from dkfeat.sources.contents import check_unchanged, open_content
 from dkfeat.sources.find import find_files
 from dkfeat.sources.libsvm.source import LibsvmSource
-from tests.web_server import web_server
+from tests.sources.web_server import web_server
 
 ROW = b"1 1:1\n"
 

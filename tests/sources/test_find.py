@@ -17,7 +17,7 @@ from dkfeat.filesystems.urls import printable
 from dkfeat.sources.find import find_files
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.parquet.source import ParquetSource
-from tests.web_server import web_server
+from tests.sources.web_server import web_server
 
 ROW = b"1 1:1\n"
 

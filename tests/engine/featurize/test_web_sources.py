@@ -18,7 +18,7 @@ from dkfeat.errors import ConfigError, DkfeatError, SpecConflictError
 from dkfeat.store.storage import open_storage
 from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
-from tests.web_server import web_server
+from tests.sources.web_server import web_server
 
 SECRET = "planted-signature"
 QUERY = f"X-Amz-Signature={SECRET}/1&token={SECRET}"
