@@ -65,7 +65,7 @@ from dkfeat.compiled.simd import (
     splat,
     splat64,
     square_root,
-    store,
+    store_four,
     to_float,
     u64x8,
 )
@@ -380,14 +380,6 @@ def _levy_pair(x, y):
     return quarter / (e * (sine * sine)), quarter / (e * (cosine * cosine))
 
 
-@inlined
-def _store_words(table, at, x0, x1, x2, x3):
-    store(table, at, x0)
-    store(table, at + LANES, x1)
-    store(table, at + 2 * LANES, x2)
-    store(table, at + 3 * LANES, x3)
-
-
 @kernel
 def _fill_law(law, coordinates, first, stream, seed, table, step):
     for q in range(coordinates.shape[0]):
@@ -400,7 +392,7 @@ def _fill_law(law, coordinates, first, stream, seed, table, step):
         else:
             g0, g1 = _levy_pair(x0, x1)
             g2, g3 = _levy_pair(x2, x3)
-        _store_words(table, q * step, g0, g1, g2, g3)
+        store_four(table, q * step, g0, g1, g2, g3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +470,7 @@ def _fill_signs(coordinates, first, count, stream, seed, table):
     for q in range(coordinates.shape[0]):
         for s in range(count):
             x0, x1, x2, x3 = philox_lanes(u64(coordinates[q]), u64((first + s) * LANES), stream, seed)
-            _store_words(table, (q * count + s) * _WORDS, x0, x1, x2, x3)
+            store_four(table, (q * count + s) * _WORDS, x0, x1, x2, x3)
 
 
 def packed_signs(coordinates: NDArray[np.int64], first: int, count: int, stream: int, seed: int) -> NDArray[np.uint32]:

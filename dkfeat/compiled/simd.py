@@ -35,6 +35,8 @@ from numba.core import cgutils, types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
+from dkfeat.compiled.jit import inlined
+
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 
 
@@ -220,6 +222,21 @@ register(store, (types.Array, types.intp, Vector), _emit_store, _none_if_matchin
 register(prefetch, (types.Array, types.intp), _emit_prefetch, types.none)
 
 
+@inlined
+def load_four(array, at):
+    """Load ``array[at:at + 64]`` as four vectors of the array's dtype."""
+    return load(array, at), load(array, at + LANES), load(array, at + 2 * LANES), load(array, at + 3 * LANES)
+
+
+@inlined
+def store_four(array, at, x0, x1, x2, x3):
+    """Write four vectors to ``array[at:at + 64]``."""
+    store(array, at, x0)
+    store(array, at + LANES, x1)
+    store(array, at + 2 * LANES, x2)
+    store(array, at + 3 * LANES, x3)
+
+
 def emit_prefetch(builder: Any, address: Any, *, for_write: bool) -> None:
     """Emit a prefetch of the cache line of a pointer."""
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
@@ -296,16 +313,6 @@ def interleave(even, odd):
     return np.stack([even, odd], axis=1).ravel().astype(np.uint32)
 
 
-def _emit_interleave(code: Code, even: Any, odd: Any) -> Any:
-    # in memory order the low half of the 64-bit lane i is the 32-bit lane 2 i, on little-endian machines
-    low = [2 * (lane // 2) + LANES * (lane % 2) for lane in range(LANES)]
-    halves = [code.builder.bitcast(part, u32x16.backend) for part in (even, odd)]
-    return code.builder.shuffle_vector(*halves, ir.Constant(u32x16.backend, low))
-
-
-register(interleave, (u64x8, u64x8), _emit_interleave, u32x16)
-
-
 def load64(array, offset):
     """Load ``array[offset:offset + 8]`` of a uint64 array as a u64x8."""
     return array[offset : offset + LANES // 2].copy()
@@ -321,18 +328,21 @@ def joined(first, last):
     return np.concatenate([first, last]).astype(np.uint32)
 
 
-def _emit_joined(code: Code, first: Any, last: Any) -> Any:
-    # in memory order the low half of the 64-bit lane i is the 32-bit lane 2 i, on little-endian machines
-    halves = [code.builder.bitcast(part, u32x16.backend) for part in (first, last)]
-    low = ir.Constant(u32x16.backend, [2 * lane for lane in range(LANES)])
-    return code.builder.shuffle_vector(*halves, low)
-
-
 register(load64, (types.Array, types.intp), _emit_load, lambda array, _: u64x8 if array.dtype == types.uint64 else None)
 register(
     load_bytes, (types.Array, types.intp), _emit_load, lambda array, _: u32x16 if array.dtype == types.uint8 else None
 )
-register(joined, (u64x8, u64x8), _emit_joined, u32x16)
+
+
+def _emit_low_halves(code: Code, first: Any, last: Any, *, lanes: list) -> Any:
+    # in memory order the low half of the 64-bit lane i is the 32-bit lane 2 i, on little-endian machines
+    halves = [code.builder.bitcast(part, u32x16.backend) for part in (first, last)]
+    return code.builder.shuffle_vector(*halves, ir.Constant(u32x16.backend, lanes))
+
+
+_IN_TURN = [2 * (lane // 2) + LANES * (lane % 2) for lane in range(LANES)]
+register(interleave, (u64x8, u64x8), partial(_emit_low_halves, lanes=_IN_TURN), u32x16)
+register(joined, (u64x8, u64x8), partial(_emit_low_halves, lanes=list(range(0, 2 * LANES, 2))), u32x16)
 
 
 def bytes_at_most(x, limits):
@@ -396,8 +406,8 @@ def square_root(x):
     return np.sqrt(x)
 
 
-register(floor, (f32x16,), lambda code, x: call_intrinsic(code.builder, "floor", x), f32x16)
-register(square_root, (f32x16,), lambda code, x: call_intrinsic(code.builder, "sqrt", x), f32x16)
+for _function, _name in ((floor, "floor"), (square_root, "sqrt")):
+    register(_function, (f32x16,), lambda code, x, name=_name: call_intrinsic(code.builder, name, x), f32x16)
 
 
 def select(mask, x, y):
@@ -414,23 +424,17 @@ def minimum(x, y):
     return np.where(x < y, x, y)
 
 
-def _emit_minimum(code: Code, x: Any, y: Any) -> Any:
-    return code.builder.select(code.builder.fcmp_ordered("<", x, y), x, y)
-
-
-register(minimum, (f32x16, f32x16), _emit_minimum, f32x16)
-
-
 def maximum(x, y):
     """Compute ``select(x < y, y, x)`` for two f32x16."""
     return np.where(x < y, y, x)
 
 
-def _emit_maximum(code: Code, x: Any, y: Any) -> Any:
-    return code.builder.select(code.builder.fcmp_ordered("<", x, y), y, x)
+def _emit_smaller(code: Code, x: Any, y: Any, *, swap: bool) -> Any:
+    return code.builder.select(code.builder.fcmp_ordered("<", x, y), *((y, x) if swap else (x, y)))
 
 
-register(maximum, (f32x16, f32x16), _emit_maximum, f32x16)
+register(minimum, (f32x16, f32x16), partial(_emit_smaller, swap=False), f32x16)
+register(maximum, (f32x16, f32x16), partial(_emit_smaller, swap=True), f32x16)
 
 
 def any_of(mask):

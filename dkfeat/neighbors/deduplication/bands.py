@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from dkfeat.compiled.sampling.bands import band_keys, shared_keys
-from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
+from dkfeat.compiled.sampling.codes import band_keys, count_pair_matches, countable_bits, in_whole_bytes, shared_keys
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairTask, Part, WorkFolder, pair_keys
 from dkfeat.neighbors.scan import first_row, numbered_codes

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dkfeat.compiled.sampling.bands import band_keys, shared_keys
+from dkfeat.compiled.sampling.codes import band_keys, shared_keys
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 8, 11, 16, 18])

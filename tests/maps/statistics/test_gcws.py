@@ -183,7 +183,7 @@ def test_mixed_codes__do_not_depend_on_the_draws():
 def parameters():
     """Many q, r, beta and h."""
     from dkfeat.compiled.jit import kernel
-    from dkfeat.compiled.sampling.parameters import CODE_LOW, fill_parameters, fill_words
+    from dkfeat.compiled.sampling.gcws import CODE_LOW, fill_parameters, fill_words
     from dkfeat.compiled.simd import load
 
     @kernel
