@@ -11,7 +11,7 @@ Indices ascend strictly within a row. A value that rounds to zero in the dtype o
 values are finite. A label of digits only, with or without a sign, is an integer, which is never rounded; any other
 label is a float64 number. Everything else is an error, returned as a status and the position of the token.
 """
-# ruff: noqa: SIM108, SIM109  # comparisons spelled out compile to half the code of a search in a tuple
+# ruff: noqa: SIM109  # comparisons spelled out compile to half the code of a search in a tuple
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _TWO_53 = np.uint64(2**53)
 _EXACT, _TWO_63 = 2.0**53, 2.0**63
 _BYTE, _U0, _U8 = np.uint64(0xFF), np.uint64(0), np.uint64(8)
 _TENS = (10 ** np.arange(9)).astype(np.uint64)
-_MOST, _LEAST = 2**63 - 1, -(2**63)
+_MOST, _HUGE, _HUGE_TENTH = np.uint64(2**63 - 1), np.uint64(2**63 + 1), np.uint64((2**63 + 1) // 10)
 
 
 class Tables(NamedTuple):
@@ -101,39 +101,30 @@ def _is_end(c):
 
 
 @kernel
-def _read_digits(text, i):
-    """Read the integer at byte `i`; return it, or -1 above 2**63 - 1, and the byte after it, or `i` without digits."""
-    value = 0
-    c = byte_at(text, i)
+def _read_magnitude(text, i):
+    """Read the digits at byte `i`; return their integer, at most 2**63 + 1, and the byte after them."""
+    value, c = _U0, byte_at(text, i)
     while 48 <= c <= 57:
-        if value < 0 or value > (_MOST - (c - 48)) // 10:
-            value = -1
-        else:
-            value = value * 10 + (c - 48)
+        value = min(value * np.uint64(10) + np.uint64(c - 48), _HUGE) if value <= _HUGE_TENTH else _HUGE
         i += 1
         c = byte_at(text, i)
     return value, i
 
 
 @kernel
+def _read_digits(text, i):
+    """Read the integer at byte `i`; return it, or -1 above 2**63 - 1, and the byte after it, or `i` without digits."""
+    value, stop = _read_magnitude(text, i)
+    return (np.int64(value) if value <= _MOST else -1), stop
+
+
+@kernel
 def _read_integer(text, i):
     """Read the integer at byte `i`, with an optional sign; return it, the byte after it, and whether it is int64."""
     negative = byte_at(text, i) == _MINUS
-    if negative or byte_at(text, i) == _PLUS:
-        i += 1
-    value, fits = 0, True  # minus the magnitude, because -(2**63) has no positive counterpart
-    c = byte_at(text, i)
-    while 48 <= c <= 57:
-        digit = c - 48
-        fits = fits and value >= (_LEAST + digit + 9) // 10
-        if fits:
-            value = value * 10 - digit
-        i += 1
-        c = byte_at(text, i)
-    if negative:
-        return value, i, fits
-    fits = fits and value != _LEAST
-    return (-value if fits else 0), i, fits
+    value, stop = _read_magnitude(text, i + (negative or byte_at(text, i) == _PLUS))
+    integer, fits = np.int64(value), value <= _MOST + np.uint64(negative)
+    return (-integer if negative and value <= _MOST else integer), stop, fits
 
 
 @kernel

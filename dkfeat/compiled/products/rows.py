@@ -199,19 +199,14 @@ def scale_values(values: Any, factor: Any, divisor: Any, largest: Any, scaled: A
     valid : bool
         True if all values are finite and at least 0.
     """
-    invalid = False
-    if divisor == 1.0:  # divisions would double the time
-        for i in range(values.shape[0]):
-            value = np.float64(values[i])
-            invalid |= not (0.0 <= value < np.inf)
-            value = value * factor * factor
-            scaled[i] = np.float32(value if value < largest else largest)
-    else:
-        for i in range(values.shape[0]):
-            value = np.float64(values[i])
-            invalid |= not (0.0 <= value < np.inf)
-            value = value * factor * factor / divisor
-            scaled[i] = np.float32(value if value < largest else largest)
+    invalid, divides = False, divisor != 1.0  # divisions double the time
+    for i in range(values.shape[0]):
+        value = np.float64(values[i])
+        invalid |= not (0.0 <= value < np.inf)
+        value = value * factor * factor
+        if divides:
+            value = value / divisor
+        scaled[i] = np.float32(value if value < largest else largest)
     return not invalid
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import inlined, kernel
 from dkfeat.compiled.random import COLUMNS
-from dkfeat.compiled.simd import LANES, Code, load, mask16, register, select, splat, store
+from dkfeat.compiled.simd import LANES, Code, load, load_four, mask16, register, select, splat, store, store_four
 
 GROUP = 4
 """Number of neighbouring columns in a partial sum."""
@@ -159,17 +159,13 @@ def multiply_dense_signs(
             for factor in range(low, high, 4):  # four chains of additions side by side
                 word, at = block * n_factors + factor, held + factor * LANES
                 w0, w1, w2, w3 = signs[word], signs[word + 1], signs[word + 2], signs[word + 3]
-                t0, t1 = load(totals, at), load(totals, at + LANES)
-                t2, t3 = load(totals, at + 2 * LANES), load(totals, at + 3 * LANES)
+                t0, t1, t2, t3 = load_four(totals, at)
                 for group in range(_LOOKUPS):
                     t0 = t0 + _look_up(sums, group, w0)
                     t1 = t1 + _look_up(sums, group, w1)
                     t2 = t2 + _look_up(sums, group, w2)
                     t3 = t3 + _look_up(sums, group, w3)
-                store(totals, at, t0)
-                store(totals, at + LANES, t1)
-                store(totals, at + 2 * LANES, t2)
-                store(totals, at + 3 * LANES, t3)
+                store_four(totals, at, t0, t1, t2, t3)
         if last_column < n_columns:
             continue
         bad = zero
@@ -191,6 +187,13 @@ def multiply_dense_signs(
         for lane in range(n_rows):
             if lanes[lane] != f32(0):
                 overflowed[first + lane] = 1
+
+
+@inlined
+def _signed_four(words, at, minus, plus):
+    # a value with the signs of 64 factors
+    s0, s1 = select(load_mask(words, at), minus, plus), select(load_mask(words, at + 1), minus, plus)
+    return s0, s1, select(load_mask(words, at + 2), minus, plus), select(load_mask(words, at + 3), minus, plus)
 
 
 @kernel
@@ -231,23 +234,15 @@ def multiply_sparse_signs(
             word = chunk // LANES
             t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = zero
             if is_continued:
-                t0, t1 = load(totals, chunk), load(totals, chunk + LANES)
-                t2, t3 = load(totals, chunk + 2 * LANES), load(totals, chunk + 3 * LANES)
-                t4, t5 = load(totals, chunk + 4 * LANES), load(totals, chunk + 5 * LANES)
-                t6, t7 = load(totals, chunk + 6 * LANES), load(totals, chunk + 7 * LANES)
+                t0, t1, t2, t3 = load_four(totals, chunk)
+                t4, t5, t6, t7 = load_four(totals, chunk + 4 * LANES)
             p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = zero
             for at in range(indptr[i], indptr[i + 1]):
                 value = values[at] * multiplier
                 plus, minus = splat(value), splat(-value)
                 w = positions[at] * n_words + word
-                s0 = select(load_mask(signs, w), minus, plus)
-                s1 = select(load_mask(signs, w + 1), minus, plus)
-                s2 = select(load_mask(signs, w + 2), minus, plus)
-                s3 = select(load_mask(signs, w + 3), minus, plus)
-                s4 = select(load_mask(signs, w + 4), minus, plus)
-                s5 = select(load_mask(signs, w + 5), minus, plus)
-                s6 = select(load_mask(signs, w + 6), minus, plus)
-                s7 = select(load_mask(signs, w + 7), minus, plus)
+                s0, s1, s2, s3 = _signed_four(signs, w, minus, plus)
+                s4, s5, s6, s7 = _signed_four(signs, w + 4, minus, plus)
                 if is_group_start[at]:
                     t0, t1, t2, t3 = t0 + p0, t1 + p1, t2 + p2, t3 + p3
                     t4, t5, t6, t7 = t4 + p4, t5 + p5, t6 + p6, t7 + p7
@@ -255,14 +250,8 @@ def multiply_sparse_signs(
                 else:
                     p0, p1, p2, p3 = p0 + s0, p1 + s1, p2 + s2, p3 + s3
                     p4, p5, p6, p7 = p4 + s4, p5 + s5, p6 + s6, p7 + s7
-            store(totals, chunk, t0 + p0)
-            store(totals, chunk + LANES, t1 + p1)
-            store(totals, chunk + 2 * LANES, t2 + p2)
-            store(totals, chunk + 3 * LANES, t3 + p3)
-            store(totals, chunk + 4 * LANES, t4 + p4)
-            store(totals, chunk + 5 * LANES, t5 + p5)
-            store(totals, chunk + 6 * LANES, t6 + p6)
-            store(totals, chunk + 7 * LANES, t7 + p7)
+            store_four(totals, chunk, t0 + p0, t1 + p1, t2 + p2, t3 + p3)
+            store_four(totals, chunk + 4 * LANES, t4 + p4, t5 + p5, t6 + p6, t7 + p7)
         if not is_last:
             continue
         bad = zero
