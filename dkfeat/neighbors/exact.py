@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,7 +135,7 @@ class RowsOfSource:
     def at(self, numbers: NDArray[np.int64], runner: Runner) -> sp.csr_matrix:
         """Return rows by their numbers, which are in ascending order."""
         found: dict[int, sp.csr_matrix] = {}
-        self._run(_Take(self, numbers), numbers, runner, found)
+        self._run(partial(self._take, numbers), numbers, runner, found)
         return sp.vstack([found[number] for number in sorted(found)], format="csr")
 
     def similarities(
@@ -144,7 +145,7 @@ class RowsOfSource:
         found: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         order = np.argsort(rows, axis=None, kind="stable")
         numbers = rows.ravel()[order]
-        task = _Compare(self, numbers, fitted, queries, order // rows.shape[1])
+        task = partial(self._compare, numbers, fitted, queries, order // rows.shape[1])
         self._run(task, numbers, runner, found)
         similarities = np.empty(rows.size)
         for positions, values in found.values():
@@ -164,6 +165,37 @@ class RowsOfSource:
                     "give the unchanged source, of which the map refused no row"
                 )
             yield first, piece.block.X
+
+    def _read_wanted(self, numbers: NDArray[np.int64], split: Split, stopped: Callable[[], bool]) -> Iterator[Any]:
+        """Yield a range of positions in ascending `numbers`, the rows of a piece, and the number of the first."""
+        for first, X in self.read(split, stopped):
+            begin, end = np.searchsorted(numbers, [first, first + X.shape[0]])
+            if begin < end:
+                yield slice(begin, end), X, first
+
+    def _take(self, numbers: NDArray[np.int64], split: Split, stopped: Callable[[], bool]) -> sp.csr_matrix:
+        """Return the rows of a split that are among the numbers, in order."""
+        parts = [X[numbers[some] - first] for some, X, first in self._read_wanted(numbers, split, stopped)]
+        return sp.vstack(parts, format="csr")
+
+    def _compare(
+        self,
+        numbers: NDArray[np.int64],
+        fitted: SampledMap,
+        queries: Any,
+        left: NDArray[np.int64],
+        split: Split,
+        stopped: Callable[[], bool],
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Compare the rows of a split with their queries, `left`; return positions in the numbers, and similarities."""
+        positions, values = [np.empty(0, np.int64)], [np.empty(0)]
+        for some, X, first in self._read_wanted(numbers, split, stopped):
+            by_query = some.start + np.argsort(left[some])  # the kernel is fast on consecutive pairs of a query
+            held, right = np.unique(numbers[by_query] - first, return_inverse=True)
+            asked, of_query = np.unique(left[by_query], return_inverse=True)
+            positions.append(by_query)
+            values.append(fitted.exact_pairs(queries[asked], X[held], of_query, right))
+        return np.concatenate(positions), np.concatenate(values)
 
     def _run(self, task: Task, numbers: NDArray[np.int64], runner: Runner, found: dict[int, Any]) -> None:
         """Run a task on the splits that have any of the rows, which are in ascending order."""
@@ -230,49 +262,3 @@ def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] 
                 f"codes of rows {rows.start:,} to {rows.stop - 1:,} differ; pass the rows in their order, or a path"
             )
     return RowsInMemory(X)
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Task that reads the rows of a split that are among some numbers, in ascending order."""
-
-    rows: RowsOfSource
-    numbers: NDArray[np.int64]
-
-    def read(self, split: Split, stopped: Callable[[], bool]) -> Any:
-        """Yield a range of positions in `numbers`, the rows of a piece, and the number of the first."""
-        for first, X in self.rows.read(split, stopped):
-            begin, end = np.searchsorted(self.numbers, [first, first + X.shape[0]])
-            if begin < end:
-                yield slice(begin, end), X, first
-
-
-@dataclass(frozen=True, slots=True)
-class _Take(_Task):
-    """Task that returns rows."""
-
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> sp.csr_matrix:
-        """Return the rows of a split, in order."""
-        parts = [X[self.numbers[some] - first] for some, X, first in self.read(split, stopped)]
-        return sp.vstack(parts, format="csr")
-
-
-@dataclass(frozen=True, slots=True)
-class _Compare(_Task):
-    """Task that compares rows with queries."""
-
-    fitted: SampledMap
-    queries: Any
-    left: NDArray[np.int64]
-    """Query of each of the numbers."""
-
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return positions in the numbers, and the similarities of their pairs."""
-        positions, values = [np.empty(0, np.int64)], [np.empty(0)]
-        for some, X, first in self.read(split, stopped):
-            by_query = some.start + np.argsort(self.left[some])  # the kernel is fast on consecutive pairs of a query
-            held, right = np.unique(self.numbers[by_query] - first, return_inverse=True)
-            queries, left = np.unique(self.left[by_query], return_inverse=True)
-            positions.append(by_query)
-            values.append(self.fitted.exact_pairs(self.queries[queries], X[held], left, right))
-        return np.concatenate(positions), np.concatenate(values)

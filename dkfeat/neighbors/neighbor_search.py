@@ -20,8 +20,7 @@ from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.exact import Rows, RowsInMemory, rows_of, rows_to_compare
-from dkfeat.neighbors.index import open_index
-from dkfeat.neighbors.scan import ShardScan, former_parameters, open_codes, own_rows, sampled_map
+from dkfeat.neighbors.scan import ShardScan, former_parameters, open_codes, open_index, own_rows, sampled_map
 from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 QUERY, RANK = "query", "rank"
 SIMILARITY, ROW, ERROR = COLUMNS = ("similarity", "neighbor", "standard_error")
 """Columns of a table with the arrays of `Neighbors`."""
-_TYPES = {QUERY: pa.int64(), RANK: pa.int64(), ROW: pa.int64(), SIMILARITY: pa.float64(), ERROR: pa.float64()}
+_TYPES = {QUERY: "int64", RANK: "int64", ROW: "int64", SIMILARITY: "float64", ERROR: "float64"}
 _OF_NEIGHBOR = "neighbor_"
 """Beginning of the names of the columns that the data set keeps."""
 
@@ -218,20 +218,23 @@ def write_neighbors(
     ConfigError
         If kept columns of queries and rows have equal names.
     """
-    schema = _schema(scan.data, queries)
+    source, of_neighbors = ShardSource.of(queries.shards), ShardSource.of(scan.data.shards).kept
+    kept = [*source.kept.items(), *((_OF_NEIGHBOR + name, kind) for name, kind in of_neighbors.items())]
+    remedy = "keep it under another name, or search without a target"
+    schema = table_schema(_TYPES, kept, source, "a table of neighbours", remedy)
     spec = TableSpec(
         layout="neighbors",
         schema=schema,
         settings=settings,
         piece_rows=batch_rows,
         row_bytes=scan.n_neighbors * 8 * len(schema),
-        reads=("encoded", *ShardSource.of(queries.shards).kept),
+        reads=("encoded", *source.kept),
     )
     job = partial(
         _NeighborsJob,
         scan=scan,
         schema=schema,
-        kept_names=tuple(ShardSource.of(scan.data.shards).kept),
+        kept_names=tuple(of_neighbors),
         reporter=reporter,
         without_self=settings["without_self"],
     )
@@ -249,19 +252,24 @@ def write_neighbors(
     return manifest
 
 
-def _schema(data: ShardDataset, queries: ShardDataset) -> pa.Schema:
-    fields = [pa.field(name, kind, nullable=False) for name, kind in _TYPES.items()]
-    for given, before in ((queries, ""), (data, _OF_NEIGHBOR)):
-        kept = ShardSource.of(given.shards).kept
-        fields += [pa.field(before + name, ARROW_TYPES[kind]) for name, kind in kept.items()]
-    names = [field.name for field in fields]
+def table_schema(
+    columns: Mapping[str, str], kept: Sequence[tuple[str, str]], source: ShardSource, content: str, remedy: str
+) -> pa.Schema:
+    """Return the columns of a table, without nulls, and after them those that data sets keep.
+
+    Raises
+    ------
+    ConfigError
+        If a kept column has the name of another one; `content` and `remedy` are for the message.
+    """
+    names = [*columns, *(name for name, _ in kept)]
     taken = [name for name in names if names.count(name) > 1]
     if taken:
         raise ConfigError(
-            f"{queries.shards.storage.url} keeps a column {taken[0]!r}, but a table of neighbours has a column of that "
-            "name; keep it under another name, or search without a target"
+            f"{source.urlpath} keeps a column {taken[0]!r}, but {content} has a column of that name; {remedy}"
         )
-    return pa.schema(fields)
+    fields = [pa.field(name, ARROW_TYPES[kind], nullable=False) for name, kind in columns.items()]
+    return pa.schema([*fields, *(pa.field(name, ARROW_TYPES[kind]) for name, kind in kept)])
 
 
 def check_table_among(
@@ -375,25 +383,22 @@ def _kept(scan: ShardScan, names: Sequence[str], rows: NDArray[np.int64], worker
     def done(split: Split, result: dict[str, pa.Array]) -> None:
         found[split.number] = result
 
-    task = _TakeKept(scan.data, names, numbers)
+    task = partial(_kept_of_shard, scan.data, names, numbers)
     workers.run(task, [split for split in scan.splits if split.number in with_rows], done)
     parts = [found[number] for number in sorted(found)]
     return {name: pa.concat_arrays([part[name] for part in parts]).take(pa.array(positions)) for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class _TakeKept:
-    """Task that reads kept columns of the rows of a shard that are among some numbers, in ascending order."""
-
-    data: ShardDataset
-    names: Sequence[str]
-    numbers: NDArray[np.int64]
-
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> dict[str, pa.Array]:  # noqa: ARG002 - one read
-        """Return the columns."""
-        entry, first = self.data.manifest.shards[split.number], first_row(self.data, split)
-        begin, end = np.searchsorted(self.numbers, [first, first + entry.rows])
-        # "size": a scan of shards has compared the SHA-256, and checksums of pages are compared here
-        kept = self.data.shards.read(entry, "size", only=self.names).kept
-        positions = pa.array(self.numbers[begin:end] - first)
-        return {name: kept[name].take(positions) for name in self.names}
+def _kept_of_shard(
+    data: ShardDataset,
+    names: Sequence[str],
+    numbers: NDArray[np.int64],
+    split: Split,
+    stopped: Callable[[], bool],  # noqa: ARG001 - one read
+) -> dict[str, pa.Array]:
+    """Read kept columns of the rows of a shard that are among some numbers, in ascending order."""
+    entry, first = data.manifest.shards[split.number], first_row(data, split)
+    begin, end = np.searchsorted(numbers, [first, first + entry.rows])
+    # "size": a scan of shards has compared the SHA-256, and checksums of pages are compared here
+    kept = data.shards.read(entry, "size", only=names).kept
+    return {name: kept[name].take(pa.array(numbers[begin:end] - first)) for name in names}

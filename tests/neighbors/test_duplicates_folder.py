@@ -14,8 +14,9 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 import dkfeat
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
-from dkfeat.neighbors.deduplication import exact, stages, work_files
-from dkfeat.neighbors.deduplication.bands import BandFiles, FindPairs
+from dkfeat.neighbors.deduplication import pairs as pair_tasks
+from dkfeat.neighbors.deduplication import stages, work_files
+from dkfeat.neighbors.deduplication.pairs import BandFiles, FindPairs
 from dkfeat.store.commit.begin import locked
 from dkfeat.store.storage.local import LocalStorage
 
@@ -204,7 +205,7 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
 
 def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "_EXACT_PAIRS", 100)
-    monkeypatch.setattr(exact, "_COMPARED", 7)
+    monkeypatch.setattr(pair_tasks, "_COMPARED", 7)
     for module in (work_files, stages):
         monkeypatch.setattr(module, "BLOCK_ROWS", 64)
     shards = dkfeat.open_shards(folder / "shards")

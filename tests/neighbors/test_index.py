@@ -1,7 +1,6 @@
 """The index of a data set: the same neighbours with it, extension by a batch, what is refused."""
 
 import shutil
-from importlib import import_module
 
 import dask
 import numpy as np
@@ -11,10 +10,10 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
-from dkfeat.neighbors import index, search
+from dkfeat.neighbors import index, scan, search
 from tests.invariants import assert_dataset_whole, dataset_state
 
-MODULE = import_module("dkfeat.neighbors.index")  # the package has the function of this name
+MODULE = "dkfeat.neighbors.scan"
 N_ROWS, N_COLUMNS = 600, 40
 
 
@@ -55,7 +54,7 @@ def assert_same(found, expected):
 )
 def test_search__same_with_and_without_index(features, blocksize, rows, tmp_path, monkeypatch):
     monkeypatch.setattr("dkfeat.store.shards.columns._INDEX_ROWS", 32)
-    monkeypatch.setattr(MODULE, "PIECE_BYTES", 50 * features.n_components)  # splits shards
+    monkeypatch.setattr(f"{MODULE}.PIECE_BYTES", 50 * features.n_components)  # splits shards
     data = add(tmp_path, "a", rows, features, blocksize)
     searches = [
         {"queries": rows[::7].multiply(1.1).tocsr(), "n_neighbors": 6},
@@ -99,7 +98,7 @@ def test_index__interrupted_and_repeated_gives_the_same_bytes(data, rows, tmp_pa
     expected = search(data, rows[:5], 4, progress=False)
     index(data, progress=False)
     (tmp_path / "features-index").rename(tmp_path / "whole")
-    job = MODULE._IndexJob
+    job = scan._IndexJob
 
     class Interrupted(job):
         def table(self, split, piece):
@@ -108,7 +107,7 @@ def test_index__interrupted_and_repeated_gives_the_same_bytes(data, rows, tmp_pa
             return job.table(self, split, piece)
 
     with monkeypatch.context() as patched, dask.config.set(scheduler="synchronous"):
-        patched.setattr(MODULE, "_IndexJob", Interrupted)
+        patched.setattr(f"{MODULE}._IndexJob", Interrupted)
         with pytest.raises(RuntimeError):
             index(data, progress=False)
     assert 0 < len(list((tmp_path / "features-index" / "data").iterdir())) < data.n_shards

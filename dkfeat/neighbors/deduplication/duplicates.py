@@ -28,9 +28,8 @@ from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
 from dkfeat.neighbors.exact import rows_to_compare
 from dkfeat.neighbors.scan import former_parameters, open_codes
-from dkfeat.neighbors.table import check_table_among
+from dkfeat.neighbors.table import check_table_among, table_schema
 from dkfeat.store.outputs import check_outside
-from dkfeat.store.shards.columns import ARROW_TYPES
 from dkfeat.store.storage.local import LocalStorage, flush_folder
 from dkfeat.theory.gmm import choose_bands
 from dkfeat.validation import check_choice, check_real
@@ -236,9 +235,10 @@ def _searched_job(
             shutil.rmtree(other)
     work = WorkFolder.of(folder / _WORK / task["spec_fp"])
     found = search.run(work, runner)
+    schema_of_pairs = table_schema(_PAIR_COLUMNS, [], task["source"], "the table of pairs", "")
     pairs = TableSpec(
         layout=PAIRS,
-        schema=_schema(_PAIR_COLUMNS),
+        schema=schema_of_pairs,
         settings=search.settings,
         piece_rows=found.piece_rows,
         row_bytes=_ROW_BYTES,
@@ -248,7 +248,7 @@ def _searched_job(
         search.data,
         folder / PAIRS,
         pairs,
-        partial(_PairsJob, files=found.pairs),
+        partial(_PairsJob, schema=schema_of_pairs, files=found.pairs),
         stage="write pairs",
         client=runner,
         progress=search.report,
@@ -262,25 +262,11 @@ def _searched_job(
 
 
 def _groups_spec(settings: Mapping[str, Any], source: ShardSource) -> TableSpec:
-    """Return the spec of the table of groups.
-
-    Raises
-    ------
-    ConfigError
-        If a kept column of the source has the name of a column of the table.
-    """
-    taken = [name for name in source.kept if name in _GROUP_COLUMNS]
-    if taken:
-        raise ConfigError(
-            f"{source.urlpath} keeps a column {taken[0]!r}, but the table of groups has a column of that name; "
-            "featurize with another name of that column, or without it"
-        )
-    schema = _schema(_GROUP_COLUMNS)
-    for name, kind in source.kept.items():
-        schema = schema.append(pa.field(name, ARROW_TYPES[kind]))
+    """Return the spec of the table of groups, or raise `ConfigError` as `table_schema` does."""
+    remedy = "featurize with another name of that column, or without it"
     return TableSpec(
         layout=GROUPS,
-        schema=schema,
+        schema=table_schema(_GROUP_COLUMNS, [*source.kept.items()], source, "the table of groups", remedy),
         settings=settings,
         piece_rows=PIECE_ROWS,
         row_bytes=3 * _ROW_BYTES,
@@ -303,6 +289,7 @@ def _first_rows_in_files(source: ShardSource) -> dict[tuple[int, str], int]:
 class _PairsJob(TableJob):
     """Job whose shards hold the pairs whose higher row is in their range of rows."""
 
+    schema: pa.Schema
     files: PairFiles
 
     def table(self, split: Split, piece: Piece) -> pa.Table:
@@ -310,7 +297,7 @@ class _PairsJob(TableJob):
         first = self.first_row(split, piece)
         found = self.files.between(first, first + piece.stop - piece.start)
         columns = [pa.array(values) for values in (*found.rows, found.similarities)]
-        return pa.table(columns, schema=_schema(_PAIR_COLUMNS))
+        return pa.table(columns, schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +326,3 @@ class _GroupsJob(TableJob):
             "file_row": pa.array(np.concatenate([np.empty(0, np.int64), *in_files])),
         }
         return pa.table([*columns.values(), *piece.block.kept.values()], schema=self.schema)
-
-
-def _schema(columns: Mapping[str, str]) -> pa.Schema:
-    return pa.schema([pa.field(name, ARROW_TYPES[kind], nullable=False) for name, kind in columns.items()])

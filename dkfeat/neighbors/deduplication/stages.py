@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,8 +12,16 @@ import numpy as np
 
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.scan import run_stage
-from dkfeat.neighbors.deduplication.bands import MAX_COMPARISONS, BandFiles, FindCopies, FindPairs, WriteKeys
-from dkfeat.neighbors.deduplication.exact import STANDARD_ERRORS, CompareExactly, StoredRows, StoreRows, ranges
+from dkfeat.neighbors.deduplication.pairs import (
+    MAX_COMPARISONS,
+    STANDARD_ERRORS,
+    BandFiles,
+    CompareExactly,
+    FindCopies,
+    FindPairs,
+    StoredRows,
+    ranges,
+)
 from dkfeat.neighbors.deduplication.work_files import (
     BLOCK_ROWS,
     Counts,
@@ -76,23 +85,18 @@ class DuplicateSearch:
 
     def results(self, found: Found, n_pairs: int) -> dict[str, Any]:
         """Return the settings and numbers of a search that has ended, with the number of different pairs."""
-        n_groups, n_kept, largest_group = found.groups.count()
         return {
+            **self.settings,
             "shards": self.data.shards.storage.url,
-            "threshold": self.threshold,
-            "verify": self.settings["verify"],
             "bands": self.bands,
             "expected_recall": self._expected_recall,
             "expected_candidates": found.expected[0],
             "expected_candidates_error": found.expected[1],
             "n_rows": self.data.n_rows,
             "n_copies": found.n_copies,
+            **found.groups.count(),
+            **found.near._asdict(),
             "n_pairs": n_pairs,
-            "n_groups": n_groups,
-            "n_kept": n_kept,
-            "largest_group": largest_group,
-            "n_candidates": found.near.n_candidates,
-            "n_compared": found.near.n_compared,
         }
 
     def run(self, work: WorkFolder, runner: Runner) -> Found:
@@ -105,7 +109,8 @@ class DuplicateSearch:
         files = BandFiles.of(work, self.data, self.fitted, self.bands)
         shards = ShardSource.of(self.data.shards)
         splits = [split for split in shards.splits() if split.stop]
-        run_stage("hash", WriteKeys(self.data, files), shards, splits, runner, self.report, lambda split, _: split.stop)
+        write = partial(files.add_shard, self.data)
+        run_stage("hash", write, shards, splits, runner, self.report, lambda split, _: split.stop)
         similarities = self.fitted._similarity_of_counts(np.arange(self.fitted.n_components + 1))
         copies = PairFiles(work, tuple(f"copies-{part}" for part in range(files.n_parts)))
         size = 8 * n_rows // files.n_parts
@@ -175,7 +180,7 @@ class DuplicateSearch:
         else:
             run_stage(
                 "read rows",
-                StoreRows(source, rows),
+                partial(rows.add_split, source),
                 source.source,
                 source.splits,
                 runner,

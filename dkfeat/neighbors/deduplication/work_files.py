@@ -216,13 +216,14 @@ class Groups:
         """Return the lowest row of the group of each row in a range."""
         return self.work.values(_GROUPS, self._dtype)[first:stop].astype(np.int64)
 
-    def count(self) -> tuple[int, int, int]:
-        """Return the number of groups of several rows, the number of all groups, and the size of the largest one."""
+    def count(self) -> dict[str, int]:
+        """Return the numbers of groups of several rows and of all groups, and the size of the largest one."""
         sizes = np.zeros(self.n_rows, self._dtype)
         for first in range(0, self.n_rows, PIECE_ROWS):
             lowest, counts = np.unique(self.of(first, first + PIECE_ROWS), return_counts=True)
             sizes[lowest] += counts.astype(sizes.dtype)
-        return int(np.count_nonzero(sizes > 1)), int(np.count_nonzero(sizes)), int(sizes.max(initial=0))
+        n_groups, n_kept = int(np.count_nonzero(sizes > 1)), int(np.count_nonzero(sizes))
+        return {"n_groups": n_groups, "n_kept": n_kept, "largest_group": int(sizes.max(initial=0))}
 
     @property
     def _dtype(self) -> type[np.signedinteger]:
