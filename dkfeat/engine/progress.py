@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from html import escape
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from dkfeat.store.commit.run_log import MOST_POINTS, StageLog
@@ -55,8 +55,12 @@ class ProgressState:
     @property
     def pace(self) -> str:
         """Mean speeds and, if it can be estimated, the time left, as text."""
-        pace = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
-        return pace if self.seconds_left is None else f"{pace}, {clock(self.seconds_left)} left"
+        left = "" if self.seconds_left is None else f", {clock(self.seconds_left)} left"
+        return self._speeds + left
+
+    @property
+    def _speeds(self) -> str:
+        return f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
 
     def describe(self) -> str:
         """Format the state as one line.
@@ -78,8 +82,7 @@ class ProgressState:
         ...               total_bytes=60_000_000, seconds=3.0).describe_end()
         'scan: done, 90,000 rows in 0:03, 30,000 rows/s, 20.0 MB/s'
         """
-        speed = f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
-        return f"{self.stage}: done, {self.rows:,} rows in {clock(self.seconds)}, {speed}"
+        return f"{self.stage}: done, {self.rows:,} rows in {clock(self.seconds)}, {self._speeds}"
 
 
 class Progress:
@@ -105,27 +108,30 @@ class Progress:
         self._report = report
         self._in_notebook = stream is None and report is True and NotebookLine.here() is not None
         self._stream = sys.stderr if stream is None else stream
-        self._stages: list[_Stage] = []
+        self._stages: list[Stage] = []
 
-    def stage(self, name: str, *, total_tasks: int, total_bytes: int) -> _Stage:
-        """Begin a stage, given its numbers of tasks and bytes."""
-        sink = _Sink()
-        if callable(self._report):
-            sink = _Call(self._report)
-        elif not self._report:
-            pass
-        elif self._in_notebook:
-            sink = _Cell()
-        elif self._stream.isatty():
-            sink = _Bar(self._stream)
-        else:
-            sink = _Lines(self._stream)
+    @contextmanager
+    def stage(self, name: str, *, total_tasks: int, total_bytes: int) -> Iterator[Stage]:
+        """Report a stage with these numbers of tasks and bytes for the ``with`` block."""
         begin = ProgressState(
             stage=name, tasks=0, total_tasks=total_tasks, rows=0, source_bytes=0, total_bytes=total_bytes, seconds=0.0
         )
-        stage = _Stage(begin, sink)
+        stage = Stage(begin)
         self._stages.append(stage)
-        return stage
+        with self._shown(stage) as stage.show:
+            try:
+                yield stage
+            finally:
+                stage.update()
+
+    def _shown(self, stage: Stage) -> AbstractContextManager[Callable[[ProgressState], object]]:
+        if callable(self._report):
+            return nullcontext(self._report)
+        if not self._report:
+            return nullcontext(lambda _: None)
+        if self._in_notebook:
+            return _cell(stage)
+        return _bar(self._stream, stage) if self._stream.isatty() else _lines(self._stream, stage)
 
     def logs(self) -> tuple[StageLog, ...]:
         """Return the logs of the stages up to now."""
@@ -139,44 +145,36 @@ class Progress:
             print(text, file=self._stream, flush=True)
 
 
-class _Stage:
+class Stage:
     """One stage; if there are many steps, the log has every second, fourth, eighth … of them."""
 
-    def __init__(self, state: ProgressState, sink: _Sink) -> None:
-        self._state, self._sink = state, sink
+    show: Callable[[ProgressState], object]
+    """Called with the state after each task."""
+
+    def __init__(self, begin: ProgressState) -> None:
+        self.state = begin
         self._began = time.monotonic()
         self._points: list[tuple[float, int, int]] = []
         self._every = 1
 
-    def __enter__(self) -> Self:
-        self._began = time.monotonic()
-        self._sink.begin(self._state)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self._state = replace(self._state, seconds=time.monotonic() - self._began)
-        self._sink.end(self._state, completed=kind is None)
+    def update(self, **counts: Any) -> None:
+        """Set counts of the state, and its time."""
+        self.state = replace(self.state, seconds=time.monotonic() - self._began, **counts)
 
     def advance(self, *, rows: int, source_bytes: int) -> None:
         """Count one task, with its rows and its bytes of the source as stored."""
-        state = self._state
-        self._state = replace(
-            state,
-            tasks=state.tasks + 1,
-            rows=state.rows + rows,
-            source_bytes=state.source_bytes + source_bytes,
-            seconds=time.monotonic() - self._began,
-        )
-        if self._state.tasks % self._every == 0:
-            self._points.append(_point(self._state))
+        state = self.state
+        self.update(tasks=state.tasks + 1, rows=state.rows + rows, source_bytes=state.source_bytes + source_bytes)
+        if self.state.tasks % self._every == 0:
+            self._points.append(_point(self.state))
             if len(self._points) == MOST_POINTS:
                 del self._points[::2]
                 self._every *= 2
-        self._sink.step(self._state)
+        self.show(self.state)
 
     def log(self) -> StageLog:
         """Return rows and bytes over time up to now."""
-        state, last = self._state, _point(self._state)
+        state, last = self.state, _point(self.state)
         points = self._points if self._points and self._points[-1][1:] == last[1:] else [*self._points, last]
         return StageLog(
             stage=state.stage,
@@ -193,91 +191,56 @@ def _point(state: ProgressState) -> tuple[float, int, int]:
     return round(state.seconds, 3), state.rows, state.source_bytes
 
 
-class _Sink:
-    """Base class of receivers of states; it ignores them."""
+@contextmanager
+def _lines(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], object]]:
+    """Write a plain line every few seconds, and one at the end."""
+    due = time.monotonic() + LINE_SECONDS
 
-    def begin(self, state: ProgressState) -> None: ...
+    def show(state: ProgressState) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + LINE_SECONDS
+            print(state.describe(), file=stream, flush=True)
 
-    def step(self, state: ProgressState) -> None: ...
-
-    def end(self, state: ProgressState, *, completed: bool) -> None: ...
-
-
-class _Call(_Sink):
-    """Receiver that passes states to a function of the caller."""
-
-    def __init__(self, function: Callable[[ProgressState], object]) -> None:
-        self.step = function  # type: ignore[assignment]  # any callable that takes a state will do
+    yield show
+    print(stage.state.describe_end(), file=stream, flush=True)
 
 
-class _Lines(_Sink):
-    """Receiver that writes a plain line every few seconds, and one at the end."""
+@contextmanager
+def _cell(stage: Stage) -> Iterator[Callable[[ProgressState], object]]:
+    """Update a bar and a line below a notebook's cell."""
+    line = NotebookLine()
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._next = 0.0
+    def show(state: ProgressState, text: str = "") -> None:
+        line.write(text or state.describe(), state.source_bytes / max(1, state.total_bytes))
 
-    def begin(self, state: ProgressState) -> None:  # noqa: ARG002 - the first line is written later
-        self._next = time.monotonic() + LINE_SECONDS
-
-    def step(self, state: ProgressState) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + LINE_SECONDS
-            self._write(state.describe())
-
-    def end(self, state: ProgressState, *, completed: bool) -> None:
-        if completed:
-            self._write(state.describe_end())
-
-    def _write(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
-
-
-class _Cell(_Sink):
-    """Receiver that updates a bar and a line below a notebook's cell."""
-
-    def __init__(self) -> None:
-        self._line = NotebookLine()
-
-    def step(self, state: ProgressState) -> None:
-        self._line.write(state.describe(), state.source_bytes / max(1, state.total_bytes))
-
-    begin = step
-
-    def end(self, state: ProgressState, *, completed: bool) -> None:
-        text = f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
-        share = state.source_bytes / max(1, state.total_bytes)
-        self._line.write(*(state.describe_end(), 1.0) if completed else (text, share))
-        self._line.end()
-
-
-class _Bar(_Sink):
-    """Receiver that shows a bar with speed and time left."""
-
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console  # late import: it takes 0.1 s, which runs without a terminal do not need
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-        from rich.progress import Progress as Bars
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[pace]}"),
+    show(stage.state)
+    try:
+        yield show
+        line.write(stage.state.describe_end(), 1.0)
+    except BaseException:
+        state = stage.state
+        show(
+            state, f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
         )
-        self._bars = Bars(*columns, console=Console(file=stream), refresh_per_second=4)
+        raise
+    finally:
+        line.end()
 
-    def begin(self, state: ProgressState) -> None:
-        self._bars.start()
-        self._task = self._bars.add_task(state.stage, total=max(1, state.total_bytes), pace="")
 
-    def step(self, state: ProgressState) -> None:
-        self._bars.update(self._task, completed=state.source_bytes, pace=state.pace)
+@contextmanager
+def _bar(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], object]]:
+    """Show a bar with speed and time left."""
+    from rich.console import Console  # late import: it takes 0.1 s, which runs without a terminal do not need
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bars
 
-    def end(self, state: ProgressState, *, completed: bool) -> None:
-        if completed:
-            self._bars.update(self._task, completed=max(1, state.total_bytes))
-        self._bars.stop()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
+    total = max(1, stage.state.total_bytes)
+    with Bars(*columns, console=Console(file=stream), refresh_per_second=4) as bars:
+        task = bars.add_task(stage.state.stage, total=total, pace="")
+        yield lambda state: bars.update(task, completed=state.source_bytes, pace=state.pace)
+        bars.update(task, completed=total)
 
 
 def clock(seconds: float) -> str:

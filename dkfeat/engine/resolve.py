@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.open import Opened
-from dkfeat.engine.scan import BadRowLimit, run_scan, suggesting_quarantine
+from dkfeat.engine.scan import check_bad_rows, run_scan, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map, sidecar_files
 from dkfeat.errors import ConfigError, SpecConflictError
@@ -93,7 +93,7 @@ def resolve(opened: Opened, map: FeatureMap | None, layout: str | None) -> Resol
     runner, reporter = context.runners.get(), context.reporter
     with suggesting_quarantine(source):
         scan = run_scan(source, opened.files, runner, reporter)
-    BadRowLimit(source).check(scan.n_bad_rows, scan.n_rows + scan.n_bad_rows, scan.first_bad)
+    check_bad_rows(source, scan.n_bad_rows, scan.n_rows + scan.n_bad_rows, scan.first_bad)
     if not scan.n_rows and source.n_features is None:
         logger.warning(
             "the source has no rows, so the data set is made for n_features=%d, and rows of more columns cannot be "

@@ -13,7 +13,7 @@ from dkfeat.canonical import dumps, parse_typed
 from dkfeat.engine.plan import Planned, make_plan, plan_tasks
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import Runner
-from dkfeat.engine.scan import BadRowLimit, run_stage, suggesting_quarantine, warn_unterminated
+from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine, warn_unterminated
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.store.commit.begin import begin
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from dkfeat.sources.base import Source
     from dkfeat.store.commit.batch import Batch
     from dkfeat.store.manifest.manifest import Manifest
-    from dkfeat.store.storage.base import Storage
 
 
 logger = logging.getLogger(__name__)
@@ -36,8 +35,6 @@ logger = logging.getLogger(__name__)
 UNKNOWN_ENVIRONMENT = "unknown, of shards that an earlier run made"
 MAX_PATTERN_CHARS = 20_000
 """Maximum length of a source's patterns in a log; longer ones are omitted."""
-RECORDS_OF_A_TEXT = 1024
-"""Number of records of shards that wait for the commit in one text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +43,8 @@ class Finished:
 
     resolved: Resolved
     batch: Batch
-    job: Job | None = None
-    """Job of the tasks; None if there was nothing to do."""
     totals: _Totals | None = None
+    """None if there was nothing to do."""
 
 
 def run_tasks(planned: Planned) -> Finished:
@@ -88,18 +84,18 @@ def run_tasks(planned: Planned) -> Finished:
     if not planned.is_checked and not resolved.runs_in_driver:
         make_plan(resolved, batch.splits).check(runner.memory_limit)
     totals = _run_job(job, batch, runner, context.reporter, resolved.stage)
-    return Finished(resolved=resolved, batch=batch, job=job, totals=totals)
+    return Finished(resolved=resolved, batch=batch, totals=totals)
 
 
 def commit(finished: Finished) -> Manifest:
     """Commit the shards of a finished batch, or return the newest manifest if there was nothing to do."""
-    batch, resolved, totals, job = finished.batch, finished.resolved, finished.totals, finished.job
-    if totals is None or job is None:
+    batch, resolved, totals = finished.batch, finished.resolved, finished.totals
+    if totals is None:
         assert batch.manifest is not None  # it lists every file
         rows = f"{batch.manifest.rows:,} rows"
         resolved.opened.run.reporter.note(f"{batch.storage.url} is complete already: {rows}; nothing to do")
         return batch.manifest
-    environments = () if job.is_exact else totals.environments.of_shards
+    environments = totals.environments
     return batch.commit(
         totals.entries,
         schema=resolved.schema,
@@ -129,7 +125,7 @@ def _run_job(job: Job, run: Batch, runner: Runner, reporter: Progress, stage: st
         "found": totals.n_found,
         "retries": totals.n_retries,
         "stages": reporter.logs(),
-        "environments": () if job.is_exact else totals.environments.to_log,
+        "environments": totals.environments_to_log,
     }
     run.log.progress(at_once=True)
     with suggesting_quarantine(source):
@@ -146,7 +142,7 @@ class _Totals:
     """Sums of the results of a batch's tasks."""
 
     def __init__(self, job: Job, run: Batch) -> None:
-        self._run, self._limit, source = run, BadRowLimit(job.source), job.source
+        self._job, self._run, source = job, run, job.source
         # their bad rows were within the limit when they were committed
         self._accepted = {split.number for split in run.repairs}
         self._n_known = _known_rows(source, [split for split in run.splits if split.number not in self._accepted])
@@ -157,15 +153,31 @@ class _Totals:
             kind = int if source.label_dtype == "int64" else float
             self._declared = tuple(sorted(map(kind, source.labels)))
         self.entries = _Entries()
+        self._own: set[str] = set()
+        # the log of a killed run lacks an environment if its first result had not arrived before the run was killed
+        logs = read_logs(job.storage, batch=run.number)
+        self._earlier = {name for log in logs for name in log.environments}
         self.final_newlines: dict[str, bool] = {}
         """For each file of text, True if its last line has a line end."""
-        self.environments = _Environments(job.storage, run.number)
         self.n_rows = self.n_bad = self.n_retries = self.n_found = 0
 
     @property
     def labels(self) -> tuple[int | float, ...] | None:
         """Declared labels if there are any, else the labels that occur; None for more than 10,000."""
         return self._labels if self._declared is None else self._declared
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Numeric environments of the shards up to now, of earlier runs by their logs; empty if they do not matter."""
+        if self._job.is_exact:
+            return ()
+        earlier = self._earlier or {UNKNOWN_ENVIRONMENT}
+        return tuple(sorted(self._own | earlier if self.n_found else self._own))
+
+    @property
+    def environments_to_log(self) -> tuple[str, ...]:
+        """Environments that a later run of the batch must know of."""
+        return () if self._job.is_exact else tuple(sorted({*self.environments, *self._earlier}))
 
     def add(self, split: Split, result: SplitResult) -> int:
         """Add the result of a split; return its number of rows."""
@@ -177,7 +189,9 @@ class _Totals:
             for position, file in enumerate(split.files):
                 is_whole = position not in result.unterminated
                 self.final_newlines[file.name] = self.final_newlines.get(file.name, True) and is_whole
-        self._run.log.progress(at_once=self.environments.add(result))
+        is_new = not self._own.issuperset(result.environments)
+        self._own.update(result.environments)
+        self._run.log.progress(at_once=is_new)
         if split.number not in self._accepted:
             self.n_rows += result.rows + result.n_bad_rows
             self.n_bad += result.n_bad_rows
@@ -189,7 +203,7 @@ class _Totals:
     def check_limit(self, n_rows: int | None) -> None:
         """Raise an error if there are too many bad rows for a batch of `n_rows` rows, or of an unknown number."""
         first = None if self._first is None else (self._first[0].files[self._first[1].file], self._first[1])
-        self._limit.check(self.n_bad, n_rows, first)
+        check_bad_rows(self._job.source, self.n_bad, n_rows, first)
 
 
 class _Entries:
@@ -197,16 +211,12 @@ class _Entries:
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
-        self._last: list[ShardEntry] = []
         self._count = 0
 
     def extend(self, entries: Sequence[ShardEntry]) -> None:
-        """Add records."""
-        self._last.extend(entries)
+        """Add the records of a split."""
+        self._texts.append(dumps(entries))
         self._count += len(entries)
-        if len(self._last) >= RECORDS_OF_A_TEXT:
-            self._texts.append(dumps(self._last))
-            self._last = []
 
     def __len__(self) -> int:
         return self._count
@@ -214,7 +224,6 @@ class _Entries:
     def __iter__(self) -> Iterator[ShardEntry]:
         for text in self._texts:
             yield from parse_typed(text, tuple[ShardEntry, ...], "records of shards")
-        yield from self._last
 
 
 def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> None:
@@ -232,36 +241,6 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
         _warn_of_new_labels(run, totals.labels)
     new_files = () if run.plan is None else run.plan.files
     warn_unterminated([file for file in new_files if not totals.final_newlines.get(file.name, True)], source)
-
-
-class _Environments:
-    """Numeric environments in which the shards of a batch were made, by this run and, from their logs, by earlier ones.
-
-    The log of a killed run lacks an environment if its first result had not arrived before the run was killed.
-    """
-
-    def __init__(self, storage: Storage, batch: int) -> None:
-        self._own: set[str] = set()
-        self._earlier = {name for log in read_logs(storage, batch=batch) for name in log.environments}
-        self._found = 0
-
-    def add(self, result: SplitResult) -> bool:
-        """Count a result; return True if it was made in environments that are new in this run."""
-        self._found += result.found
-        before = len(self._own)
-        self._own.update(result.environments)
-        return len(self._own) > before
-
-    @property
-    def of_shards(self) -> tuple[str, ...]:
-        """Environments of the shards up to now, one of them perhaps `UNKNOWN_ENVIRONMENT`."""
-        earlier = self._earlier or {UNKNOWN_ENVIRONMENT}
-        return tuple(sorted(self._own | earlier if self._found else self._own))
-
-    @property
-    def to_log(self) -> tuple[str, ...]:
-        """Environments that a later run of the batch must know of."""
-        return tuple(sorted({*self.of_shards, *self._earlier}))
 
 
 def _warn_of_new_labels(run: Batch, labels: Sequence[int | float] | None) -> None:

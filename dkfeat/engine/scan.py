@@ -164,50 +164,37 @@ def run_stage(
         runner.run(task, order, advance)
 
 
-class BadRowLimit:
-    """Limit on the bad rows of a batch, ``source.max_bad_rows``: a number of rows, or a share of them.
+def check_bad_rows(source: Source, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:
+    """Raise an error if a batch has more bad rows than ``source.max_bad_rows``, a number of rows or a share of them.
 
-    Examples
-    --------
-    >>> from dkfeat.sources.libsvm.source import LibsvmSource
-    >>> BadRowLimit(LibsvmSource("rows.svm", max_bad_rows="1%")).most
-    0.01
+    Parameters
+    ----------
+    source : Source
+    n_bad : int
+        Bad rows found.
+    n_rows : int or None
+        All rows of the batch, bad ones included; None while their number is unknown; a share is not checked then.
+    first : tuple of SourceFile and BadRow, or None
+        Bad row that the error names; None if there is none.
+
+    Raises
+    ------
+    ParseError, ParquetError
+        With the position of `first`.
     """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.most: float = source.max_bad_rows  # type: ignore[assignment]  # stored as a number
-        """An int is a number of rows, a float a share of all rows."""
-
-    def check(self, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:
-        """Raise an error if there are too many bad rows.
-
-        Parameters
-        ----------
-        n_bad : int
-            Bad rows found.
-        n_rows : int or None
-            All rows of the batch, bad ones included; None while their number is unknown; a share is not checked then.
-        first : tuple of SourceFile and BadRow, or None
-            Bad row that the error names; None if there is none.
-
-        Raises
-        ------
-        ParseError, ParquetError
-            With the position of `first`.
-        """
-        is_share = isinstance(self.most, float)
-        allowed = self.most if not is_share else None if n_rows is None else self.most * n_rows
-        if allowed is None or n_bad <= allowed or first is None:
-            return
-        of = "" if n_rows is None else f" of {n_rows:,}"
-        file, bad = first
-        most = f"{self.most:.6g} of the rows" if is_share else f"{self.most:,}"
-        reason = (
-            f"{n_bad:,}{of} rows are bad, more than max_bad_rows={most}, this one for instance: {bad.message}. "
-            "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
-        )
-        raise self._source.bad_row_error(file, bad, reason)
+    most: Any = source.max_bad_rows  # an int is a number of rows, a float a share of all rows
+    is_share = isinstance(most, float)
+    allowed = most if not is_share else None if n_rows is None else most * n_rows
+    if allowed is None or n_bad <= allowed or first is None:
+        return
+    of = "" if n_rows is None else f" of {n_rows:,}"
+    file, bad = first
+    limit = f"{most:.6g} of the rows" if is_share else f"{most:,}"
+    reason = (
+        f"{n_bad:,}{of} rows are bad, more than max_bad_rows={limit}, this one for instance: {bad.message}. "
+        "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
+    )
+    raise source.bad_row_error(file, bad, reason)
 
 
 @contextmanager

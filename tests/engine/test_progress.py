@@ -91,8 +91,7 @@ def test_progress__notebook_line_keeps_its_pace_and_shows_the_end(monkeypatch):
 
 def test_progress__notebook_line_says_where_it_stopped(monkeypatch):
     kernel = Kernel(monkeypatch)
-    stage = Progress(True).stage("scan", total_tasks=4, total_bytes=40)
-    with suppress(KeyboardInterrupt), stage:
+    with suppress(KeyboardInterrupt), Progress(True).stage("scan", total_tasks=4, total_bytes=40) as stage:
         stage.advance(rows=7, source_bytes=10)
         raise KeyboardInterrupt
     assert kernel.displays[0][-1]["text/plain"] == "scan: stopped after 1 of 4 splits, 7 rows"

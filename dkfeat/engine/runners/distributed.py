@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
@@ -55,7 +56,7 @@ MOST_GATHERED = 64
 """Maximum number of results of the scheduler's tasks that are gathered at a time, which bounds the driver's memory."""
 
 MOST_TRIES = 10
-"""Maximum number of submissions of a task whose workers were all lost."""
+"""Maximum number of times that a task is sent to workers, some of which are lost meanwhile."""
 
 IDLE_BYTES = 250 << 20
 """Memory of a worker process before its first task, mostly modules and compiled code."""
@@ -127,7 +128,8 @@ class ClientRunner:
         """See `Runner.run`."""
         name = f"dkfeat-{secrets.token_hex(8)}"
         try:
-            self._check_connected()
+            if self.client.status != "running":
+                raise ClusterError(_lost(f"the client is {self.client.status}"))
             self._check_versions()
             self._register(TaskPlugin(name, task))
             try:
@@ -143,10 +145,6 @@ class ClientRunner:
             if isinstance(error, CommClosedError | TimeoutError) or self.client.status != "running":
                 raise ClusterError(_lost(error)) from error
             raise
-
-    def _check_connected(self) -> None:
-        if self.client.status != "running":
-            raise ClusterError(_lost(f"the client is {self.client.status}"))
 
     def _register(self, plugin: TaskPlugin) -> None:
         for tries in range(1, MOST_TRIES + 1):
@@ -179,7 +177,7 @@ class ClientRunner:
     def _drive(
         self, name: str, items: Sequence[Numbered], done: Callable[[Any, Any], None], home: Homes | None
     ) -> None:
-        tasks = _Submissions(self.client, name, home, read_defaults().no_worker_seconds or NO_WORKER_SECONDS)
+        tasks = _Submissions(self.client, name, home)
         batches = Batches(items, BATCH_SECONDS, MOST_IN_BATCH if home is None else 1)
         window, read = self._window(), time.monotonic()
         try:
@@ -208,26 +206,26 @@ class _Submissions:
 
     A task that prefers a lost worker runs on another one. If there is no other worker at that moment, the scheduler
     never runs the task, even if workers join later: distributed 2026.8 forgets that other workers are allowed
-    (``bulk_schedule_unrunnable_after_adding_worker``). Such tasks are submitted again.
+    (``bulk_schedule_unrunnable_after_adding_worker``). Such tasks are submitted again, for any worker.
     """
 
-    def __init__(self, client: Client, name: str, home: Homes | None, no_worker_seconds: float) -> None:
+    def __init__(self, client: Client, name: str, home: Homes | None) -> None:
         self._client, self._name, self._home = client, name, home
-        self._no_worker_seconds = no_worker_seconds
+        self._no_worker_seconds = read_defaults().no_worker_seconds or NO_WORKER_SECONDS
         self.pending: dict[Future, tuple[Numbered, ...]] = {}
         self._completed = as_completed(loop=client.loop, raise_errors=False)
         self._homes: dict[Any, str] = {}
-        self._tries: Counter[int] = Counter()
+        self._n_submitted = count()
         self._timeout = GATHER_SECONDS
 
-    def submit(self, batches: Sequence[tuple[Numbered, ...]]) -> None:
+    def submit(self, batches: Sequence[tuple[Numbered, ...]], *, anywhere: bool = False) -> None:
         """Submit batches, by one message for all of them that prefer the same worker."""
-        homes = self._home(self._client.nthreads()) if batches and self._home is not None else {}
+        homes = {} if anywhere or not batches or self._home is None else self._home(self._client.nthreads())
         by_home: defaultdict[str | None, list[tuple[Numbered, ...]]] = defaultdict(list)
         for batch in batches:
             by_home[homes.get(batch[0][0])].append(batch)
         for home, group in by_home.items():
-            keys = [self._key(batch) for batch in group]
+            keys = [f"{self._name}-{next(self._n_submitted):06d}" for _ in group]
             if home is not None:
                 self._homes.update(dict.fromkeys(keys, home))
             futures = self._client.map(
@@ -240,14 +238,6 @@ class _Submissions:
             )
             self.pending.update(zip(futures, group, strict=True))
             self._completed.update(futures)
-
-    def _key(self, batch: tuple[Numbered, ...]) -> str:
-        number = batch[0][0]
-        key = f"{self._name}-{number:06d}"
-        if self._tries[number]:
-            key += f"-{self._tries[number]}"
-        self._tries[number] += 1
-        return key
 
     def next_results(self) -> list[tuple[tuple[Numbered, ...], float, list[Any]]]:
         """Wait for results, and remove their batches from the pending ones; of each, return also the duration."""
@@ -334,22 +324,13 @@ class _Submissions:
 
     def _resubmit(self, threads: Mapping[str, int]) -> None:
         """Resubmit tasks whose worker is lost and that no other worker runs."""
-        if self._home is None:
-            return
-        running = {key for keys in self._client.processing().values() for key in keys}
-        for future, batch in list(self.pending.items()):
-            home = self._homes.get(future.key)
-            if home is None or home in threads:
-                continue
+        homes = self._homes
+        lost = [future for future in self.pending if future.key in homes and homes[future.key] not in threads]
+        running = {key for keys in self._client.processing().values() for key in keys} if lost else set()
+        for future in lost:
             if future.key in running or future.status in ("finished", "error"):
                 continue
-            if self._tries[batch[0][0]] >= MOST_TRIES:
-                raise ClusterError(
-                    f"{described(batch[0][1])}: all workers died {MOST_TRIES} times while they ran it, perhaps "
-                    "because memory ran out; check the workers' logs or raise their memory_limit"
-                )
-            del self.pending[future]
-            self.submit([batch])
+            self.submit([self.pending.pop(future)], anywhere=True)
             self._client.cancel([future])
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.engine import run as run_module
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.tasks import job
 from dkfeat.errors import (
@@ -543,11 +542,3 @@ def test_featurize__secrets_are_written_nowhere(tiny_folder, tmp_path):
     written = b"".join(path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file())
     assert b"planted-secret" not in written
     assert "planted-secret" not in stream.getvalue() + repr(source)
-
-
-def test_featurize__records_of_shards_wait_for_the_commit_in_groups(source, tmp_path, monkeypatch):
-    featurized(source, tmp_path / "whole")
-    monkeypatch.setattr(run_module, "RECORDS_OF_A_TEXT", 3)
-    manifest = featurized(source, tmp_path / "groups")
-    assert len(manifest.shards) > 12
-    assert state(tmp_path / "groups") == state(tmp_path / "whole")
