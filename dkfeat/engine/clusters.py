@@ -71,28 +71,27 @@ def origins() -> dict[str, str]:
 
     The empty key stands for the whole of ``dkfeat``.
     """
-    found: dict[str, tuple[Any, str]] = {}
-    for path, content in dask.config.collect_yaml(dask.config.paths, return_paths=True):
-        _note(found, content, str(path))
+    files = dask.config.collect_yaml(dask.config.paths, return_paths=True)
+    sources = [(content, str(path)) for path, content in files]
     if INHERITED in os.environ:
-        _note(found, dask.config.deserialize(os.environ[INHERITED]), "the process that started this one")
-    for name, value in os.environ.items():
-        if name.startswith(VARIABLES):
-            content = dask.config.collect_env({name: value})
-            _note(found, content, f"environment variable {name}")
-    now: dict[str, tuple[Any, str]] = {}
-    _note(now, {NAMESPACE: dask.config.get(NAMESPACE, None)}, "this process")
-    unchanged = {key for key in now if key in found and found[key][0] == now[key][0]}
-    return {key: (found if key in unchanged else now)[key][1] for key in now}
+        sources.append((dask.config.deserialize(os.environ[INHERITED]), "the process that started this one"))
+    variables = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
+    for name, value in variables.items():
+        sources.append((dask.config.collect_env({name: value}), f"environment variable {name}"))
+    found: dict[str, tuple[Any, str]] = {}
+    for content, origin in sources:
+        found |= {key: (value, origin) for key, value in _keys(content).items()}
+    now = _keys({NAMESPACE: dask.config.get(NAMESPACE, None)})
+    return {key: found[key][1] if found.get(key, ())[:1] == (now[key],) else "this process" for key in now}
 
 
-def _note(found: dict[str, tuple[Any, str]], content: Any, origin: str) -> None:
-    """Record the value and the origin of each key below ``dkfeat``, and of the whole section."""
-    if isinstance(content, Mapping) and NAMESPACE in content:
-        section = content[NAMESPACE]
-        found[""] = (section, origin)
-        if isinstance(section, Mapping):
-            found |= {str(key).replace("_", "-"): (value, origin) for key, value in section.items()}
+def _keys(content: Any) -> dict[str, Any]:
+    """Return the values below ``dkfeat`` by their keys, and the whole section by the empty key."""
+    if not isinstance(content, Mapping) or NAMESPACE not in content:
+        return {}
+    section = content[NAMESPACE]
+    keys = section if isinstance(section, Mapping) else {}
+    return {"": section, **{str(key).replace("_", "-"): value for key, value in keys.items()}}
 
 
 SETTINGS: dict[str, Any] = {

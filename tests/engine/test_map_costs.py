@@ -14,7 +14,6 @@ from dkfeat.engine.resolve import inherit
 from dkfeat.errors import ParseError
 from tests.cli.test_commands import run
 from tests.engine.helpers import featurized, gcws
-from tests.sources.parquet.rows import write
 
 WIDE, NARROW = 1000, 5
 
@@ -67,12 +66,6 @@ def test_counts__columns_with_positive_and_with_negative_values_apart(tmp_path):
     path.write_text("1 1:1 3:2\n0 1:-1 3:2\n1 3:5 9:1 12:0\n0\n")
     costs = costs_of(path)
     assert (costs.n_rows, costs.nonzeros, costs.uses) == (4, 6 / 4, 6 / 4)
-
-
-def test_counts__of_parquet_rows(tmp_path):
-    path = write(tmp_path / "rows.parquet", {"label": [0, 1], "x": [1.0, 2.0], "y": [0.0, 3.0]})
-    costs = costs_of(dkfeat.ParquetSource(path))
-    assert (costs.n_rows, costs.nonzeros, costs.uses) == (2, 1.5, 1.5)
 
 
 def test_counts__stop_after_the_first_rows_of_a_large_source(write_rows, monkeypatch):

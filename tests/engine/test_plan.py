@@ -68,12 +68,6 @@ def test_plan__settled_source_needs_no_scan(source):
     assert plan.tasks[0].first_shard.startswith("part-000000-0000-")
 
 
-def test_plan__like_settles(source, tmp_path):
-    featurized(source, tmp_path / "train")
-    plan = dkfeat.plan(source, tmp_path / "test", like=tmp_path / "train")
-    assert plan.spec["map"] == dkfeat.open_shards(tmp_path / "train").spec["map"]
-
-
 def test_plan__sees_the_conflict_that_featurize_would(source, tmp_path):
     featurized(source, tmp_path / "train")
     with pytest.raises(SpecConflictError, match="n_components"):

@@ -8,7 +8,7 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.open import like_spec
-from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.sources.formats import as_source
 from tests.engine.helpers import featurized, gcws, resolved
 from tests.maps.small import FEATURE_MAPS, has, small_map
@@ -130,11 +130,6 @@ def test_like_spec__of_a_model_of_absurd_length_is_not_read(tmp_path, monkeypatc
         like_spec(tmp_path)
 
 
-def test_like_spec__of_nothing(tmp_path):
-    with pytest.raises(SourceNotFoundError, match="neither a folder of shards"):
-        like_spec(tmp_path)
-
-
 @pytest.mark.parametrize("value", [None, 7, [], ["a", 3], {"a": 1}])
 def test_as_source__refuses(value):
     with pytest.raises(ConfigError, match="source="):
@@ -195,8 +190,3 @@ def test_resolve__a_map_of_another_kernel_does_not_inherit_that_kernels_paramete
     featurized(tmp_path / "rows.svm", tmp_path / "first", map=first)
     with pytest.raises(SpecConflictError, match=r'map.params.kernel: "rbf" there, "polynomial" asked'):
         featurized(tmp_path / "rows.svm", tmp_path / "first", map=dkfeat.NystroemFeatures(kernel="polynomial"))
-
-
-def test_resolve__a_center_for_each_column_is_no_mistake(source):
-    found = resolved(source, dkfeat.GCWSFeatures(8, center=[0.5] * 300, random_state=0), scan=dkfeat.scan)
-    assert found.map.n_features_in_ == 300

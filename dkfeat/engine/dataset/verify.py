@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.engine.open import Opened, Target, as_target, target_parameters
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import check_has_source, complete, inherit
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.local import until_stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import DkfeatError
@@ -202,9 +202,7 @@ class _InputTask:
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> _Found:
         pieces, rows = [], 0
         try:
-            for piece in self.source.read(split, self.max_piece_rows):
-                if stopped():
-                    raise Stopped
+            for piece in until_stopped(self.source.read(split, self.max_piece_rows), stopped):
                 pieces.append((piece.number, piece.start, piece.stop, piece.source_sha256))
                 rows += piece.block.n_rows
                 del piece  # before the next one is read

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
@@ -143,12 +143,18 @@ class Batches:
 
 def run_batch(task: Task, items: Sequence[Any], stopped: Callable[[], bool]) -> tuple[float, list[Any]]:
     """Run a task on a batch of items; return the duration in seconds and the result of each."""
-    began, results = time.perf_counter(), []
-    for item in items:
+    began = time.perf_counter()
+    results = [task(item, stopped) for item in until_stopped(items, stopped)]
+    return time.perf_counter() - began, results
+
+
+def until_stopped(parts: Iterable[Value], stopped: Callable[[], bool]) -> Iterator[Value]:
+    """Yield the parts of an item, such as the pieces of a split; raise `Stopped` before the next one if it must end."""
+    for part in parts:
         if stopped():
             raise Stopped
-        results.append(task(item, stopped))
-    return time.perf_counter() - began, results
+        yield part
+        del part  # before the next one is read
 
 
 @dataclass(frozen=True, slots=True)

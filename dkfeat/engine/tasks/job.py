@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import PackedCodes
-from dkfeat.engine.runners.local import Runner, Stopped
+from dkfeat.engine.runners.local import Runner, until_stopped
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
@@ -164,10 +164,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     labels: tuple[int | float, ...] | None = ()
     first_bad: BadRow | None = None
     unterminated: tuple[int, ...] | None = None
-    pieces = job.source.read(split, job.spec["split"]["max_piece_rows"])
-    while (piece := next(pieces, None)) is not None:
-        if stopped():
-            raise Stopped
+    for piece in until_stopped(job.source.read(split, job.spec["split"]["max_piece_rows"]), stopped):
         entry, piece, existed = _publish(job, split, job.select(split, piece), encode, before)
         found += existed
         entries.append(entry if piece.lines is None else replace(entry, lines=piece.lines))

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from dkfeat.archives import pack_arrays
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.runners.local import ProcessCache, Runner, Stopped
+from dkfeat.engine.runners.local import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import SpecConflictError
 from dkfeat.maps import FeatureMap, from_spec
@@ -41,9 +41,7 @@ class TakeRows:
         """Take the rows of one split, which is read up to the last of them."""
         wanted = self.positions[split.number]
         parts, first = [], 0
-        for piece in self.source.read(split, checksum=False):
-            if stopped():
-                raise Stopped
+        for piece in until_stopped(self.source.read(split, checksum=False), stopped):
             stop = first + piece.block.n_rows
             here = wanted[(wanted >= first) & (wanted < stop)]
             parts.append(piece.block.X[here - first])

@@ -3,8 +3,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import dask
@@ -226,19 +225,6 @@ def test_read_address__refuses_other_files(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ConfigError, match="is no scheduler file"):
         read_address(path)
-
-
-def test_read_address__a_folder_is_no_file(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_address(Path(tmp_path))
-
-
-def test_local_config__is_the_embedded_cluster(monkeypatch):
-    seen = []
-    monkeypatch.setattr(clusters, "local_cluster", lambda *sizes: nullcontext(seen.append(sizes)))
-    with dkfeat.open_cluster(LocalClusterConfig(n_workers=3), threads_per_worker=2):
-        pass
-    assert seen == [(3, 2, None)]
 
 
 def test_shared_cluster__is_replaced_when_it_was_lost(monkeypatch):

@@ -80,13 +80,6 @@ def test_read_libsvm__reads_nothing_when_all_is_given(file, monkeypatch):
     assert np.isnan(fitted.transform(X).chunks[0]).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
-def test_read_libsvm__feeds_maps_on_every_scheduler(file, fitted, scheduler):
-    X, _ = read_libsvm(str(file), blocksize=300, dtype="float64", **GIVEN)
-    assert same(fitted.transform(X).compute(scheduler=scheduler, num_workers=2), fitted.transform(expected(file)[0]))
-
-
 @pytest.mark.cluster
 def test_read_libsvm__feeds_maps_on_a_cluster(file, fitted, cluster_client):
     X, y = read_libsvm(str(file), blocksize=300, dtype="float64", **GIVEN)

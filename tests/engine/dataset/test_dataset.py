@@ -181,15 +181,6 @@ def test_to_dask__refuses_chunk_rows(chunk_rows, target):
         dkfeat.open_shards(target).to_dask(chunk_rows=chunk_rows)
 
 
-@pytest.mark.cluster
-def test_to_dask__on_a_cluster(target, expected, cluster_client):
-    X, y = dkfeat.open_shards(target).to_dask()
-    block, labels = cluster_client.gather(cluster_client.compute([X.blocks[1], y.blocks[1]]))
-    start = X.chunks[0][0]
-    assert (block != expected[0][start : start + X.chunks[0][1]]).nnz == 0
-    np.testing.assert_array_equal(labels, expected[1][start : start + X.chunks[0][1]])
-
-
 def test_to_dask__tasks_do_not_carry_the_manifest(target):
     from distributed.protocol import dumps
 

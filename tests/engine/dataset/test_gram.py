@@ -83,19 +83,6 @@ def test_gram__equal_calls_have_equal_names():
     assert dkfeat.gram(X, p=2).name == dkfeat.gram(X, kernel="gmm", p=2.0).name != dkfeat.gram(X).name
 
 
-def test_gram__goes_on_into_dask():
-    X = rows()
-    scores = dkfeat.gram(blocks(X)) @ da.ones(23, chunks=5)
-    assert np.allclose(scores.compute(), kernels.gmm(X).sum(axis=1))
-
-
-@pytest.mark.cluster
-def test_gram__on_a_cluster(cluster_client):
-    X = rows()
-    found = cluster_client.compute(dkfeat.gram(blocks(X, sp.csr_matrix))).result()
-    assert np.array_equal(found, kernels.gmm(X))
-
-
 @pytest.mark.parametrize(("call", "error", "text"), [
     (lambda X: dkfeat.gram(X, kernel="gm"), ConfigError, "kernel='gm', but it must be one of"),
     (lambda X: dkfeat.gram(X, gamma=1), ConfigError, "'gmm' has no parameter 'gamma'"),

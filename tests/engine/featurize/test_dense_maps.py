@@ -7,30 +7,21 @@ import dkfeat
 from dkfeat.maps import FourierFeatures, GCWSFeatures, MaclaurinFeatures
 from tests.engine.helpers import BLOCK, featurized
 
-
-@pytest.mark.parametrize("projection", ["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"])
-def test_fourier__shards_hold_the_features(projection, tiny_folder, tiny_rows, tmp_path):
-    X, _ = tiny_rows
-    features = FourierFeatures(40, projection=projection, random_state=3)
-    source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
-    featurized(source, tmp_path / "shards", map=features)
-    data = dkfeat.open_shards(tmp_path / "shards")
-    assert data.map.to_spec() == features.fit_width(X.shape[1]).to_spec()
-    read = np.asarray(data.to_dask()[0].compute())
-    assert np.array_equal(read, features.transform(X))
+PROJECTIONS = ("dense", "circulant", "alternating_circulant", "fastfood", "orthogonal")
 
 
 @pytest.mark.parametrize(
     "features",
     [
+        *(FourierFeatures(40, projection=projection, random_state=3) for projection in PROJECTIONS),
         MaclaurinFeatures(40, random_state=3),
         MaclaurinFeatures(40, h01=True, normalize="l2", random_state=3),
         MaclaurinFeatures(40, kernel="maclaurin", coefficients=lambda n: 0.5**n, normalize="l2", random_state=3),
         MaclaurinFeatures(40, inner=GCWSFeatures(p=0.5), random_state=3),
     ],
-    ids=["cubes", "h01", "function", "composition"],
+    ids=[*PROJECTIONS, "cubes", "h01", "function", "composition"],
 )
-def test_maclaurin__shards_hold_the_features(features, tiny_folder, tiny_rows, tmp_path):
+def test_dense_map__shards_hold_the_features(features, tiny_folder, tiny_rows, tmp_path):
     X, _ = tiny_rows
     source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
     featurized(source, tmp_path / "shards", map=features)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import re
 import sys
@@ -59,44 +58,14 @@ def test_featurize__again_does_nothing(source, tmp_path, counted, capsys):
     assert "nothing to do" in capsys.readouterr().err
 
 
-def test_featurize__unfitted_map_stays_unfitted(source, tmp_path):
-    map_ = gcws(random_state=None)
-    featurized(source, tmp_path / "features", map=map_)
-    assert not hasattr(map_, "n_features_in_")
-
-
 def test_featurize__second_call_without_seed_takes_the_first_ones(source, tmp_path, counted):
-    featurized(source, tmp_path / "features", map=gcws(random_state=None))
+    given = gcws(random_state=None)
+    featurized(source, tmp_path / "features", map=given)
+    assert not hasattr(given, "n_features_in_")
     done = len(counted)
-    featurized(source, tmp_path / "features", map=gcws(random_state=None))
+    featurized(source, tmp_path / "features", map=given)
     featurized(source, tmp_path / "features", map=None)
     assert len(counted) == done
-
-
-@pytest.mark.fault("P-01")
-def test_featurize__resume_encodes_only_what_is_missing(source, tmp_path, counted, monkeypatch):
-    target, whole = tmp_path / "features", tmp_path / "whole"
-    featurized(source, whole, scheduler="synchronous")
-    total = len(counted)
-    counted.clear()
-    publish = job._publish
-
-    def failing(given, split, *rest):
-        if split.number == 4:
-            raise OSError("injected")
-        return publish(given, split, *rest)
-
-    monkeypatch.setattr(job, "_publish", failing)
-    with pytest.raises(OSError, match="injected"):
-        featurized(source, target, scheduler="synchronous")
-    assert not (target / "_SUCCESS").exists()
-    left = len(list((target / "data").iterdir()))
-    assert 0 < left == len(counted) < total
-    monkeypatch.setattr(job, "_publish", publish)
-    counted.clear()
-    featurized(source, target, scheduler="synchronous")
-    assert len(counted) == total - left
-    assert state(target) == state(whole)
 
 
 @pytest.mark.fault("S-05")
@@ -140,12 +109,6 @@ def test_featurize__like_takes_map_and_input_over(source, tiny_folder, tmp_path)
     assert manifest.rows == 150
 
 
-def test_featurize__like_does_not_scan(source, tiny_folder, tmp_path, monkeypatch):
-    featurized(source, tmp_path / "train")
-    monkeypatch.setattr(dkfeat.LibsvmSource, "scan_split", lambda *_: sys.exit("scanned"))
-    assert featurized(str(tiny_folder / "b.svm"), tmp_path / "test", map=None, like=tmp_path / "train").rows == 150
-
-
 def test_featurize__column_beyond_those_of_like_tells_what_to_do(source, tmp_path):
     featurized(source, tmp_path / "train")
     (tmp_path / "wide.svm").write_text("1 301:1\n")
@@ -166,39 +129,24 @@ def test_featurize__option_at_its_default_counts_as_left_open(tiny_folder, tmp_p
 
 
 @pytest.mark.fault("V-01")
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"n_features": 301}, "n_features=301 .* has n_features=300"),
-        ({"zero_based": True}, "zero_based=True .* has zero_based=False"),
-        ({"dtype": "float64"}, "dtype='float64' .* has dtype='float32'"),
-        ({"label_dtype": "float64"}, "label_dtype='float64' .* has label_dtype='int64'"),
-    ],
-)
-@pytest.mark.parametrize("way", ["like", "target"])
-def test_featurize__other_input_options_are_a_conflict(asked, words, way, source, tiny_folder, tmp_path):
-    featurized(source, tmp_path / "train")
-    other = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), **asked)
-    target, options = (tmp_path / "test", {"like": tmp_path / "train"}) if way == "like" else (tmp_path / "train", {})
-    with pytest.raises(SpecConflictError, match=words):
-        featurized(other, target, **options)
-
-
-@pytest.mark.fault("V-01")
 @pytest.mark.parametrize("way", ["like", "target"])
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("options", "params", "words"),
     [
-        ({"n_components": 25}, r"map\.params\.n_components: 24 there, 25 asked"),
-        ({"random_state": 12}, r"map\.seed: 11 there, 12 asked"),
-        ({"p": 2.0}, r"map\.params\.p: 1\.0 there, 2\.0 asked"),
+        ({"n_features": 301}, {}, "n_features=301 .* has n_features=300"),
+        ({"zero_based": True}, {}, "zero_based=True .* has zero_based=False"),
+        ({"dtype": "float64"}, {}, "dtype='float64' .* has dtype='float32'"),
+        ({"label_dtype": "float64"}, {}, "label_dtype='float64' .* has label_dtype='int64'"),
+        ({}, {"n_components": 25}, r"map\.params\.n_components: 24 there, 25 asked"),
+        ({}, {"random_state": 12}, r"map\.seed: 11 there, 12 asked"),
+        ({}, {"p": 2.0}, r"map\.params\.p: 1\.0 there, 2\.0 asked"),
     ],
 )
-def test_featurize__other_map_is_a_conflict(params, words, way, source, tmp_path):
+def test_featurize__other_settings_are_a_conflict(options, params, words, way, source, tmp_path):
     featurized(source, tmp_path / "train")
-    target, options = (tmp_path / "test", {"like": tmp_path / "train"}) if way == "like" else (tmp_path / "train", {})
+    target, like = (tmp_path / "test", tmp_path / "train") if way == "like" else (tmp_path / "train", None)
     with pytest.raises(SpecConflictError, match=words):
-        featurized(source, target, map=gcws(**{"n_components": 24, **params}), **options)
+        featurized(source.replaced(**options), target, map=gcws(**{"n_components": 24, **params}), like=like)
     assert not (tmp_path / "test").exists()
 
 
@@ -275,25 +223,16 @@ def test_featurize__malformed_text_arrives_with_its_place(tmp_path):
     assert not (tmp_path / "features").exists()  # the scan found the error
 
 
-def test_featurize__malformed_text_found_late_keeps_what_is_made(tmp_path):
-    (tmp_path / "bad.svm").write_text("1 1:1\n" * 300 + "1 7:1 5:1\n")
-    source = dkfeat.LibsvmSource(
-        str(tmp_path / "bad.svm"), n_features=7, zero_based=False, label_dtype="int64", blocksize=600
-    )
-    with pytest.raises(ParseError, match=r"bad\.svm:301:7: "):
-        featurized(source, tmp_path / "features", scheduler="synchronous")
-    assert len(list((tmp_path / "features/data").iterdir())) == 3
-    with pytest.raises(dkfeat.errors.ShardError):
-        dkfeat.open_shards(tmp_path / "features")
-
-
 def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n" * 100 + "1 7:1 5:1\n")
     source = dkfeat.LibsvmSource(
         str(tmp_path / "a.svm"), n_features=7, zero_based=False, label_dtype="int64", blocksize=600
     )
-    with pytest.raises(ParseError):
+    with pytest.raises(ParseError, match=r"a\.svm:101:7: "):
         featurized(source, tmp_path / "features", scheduler="synchronous")
+    assert len(list((tmp_path / "features/data").iterdir())) == 1
+    with pytest.raises(dkfeat.errors.ShardError):
+        dkfeat.open_shards(tmp_path / "features")
     (tmp_path / "a.svm").write_text("1 1:1\n" * 100 + "1 5:1 7:1\n1 6:1\n")
     with pytest.raises(SpecConflictError, match=r"restore it, or abort the .* with `dkfeat abort .*features`"):
         featurized(source, tmp_path / "features")
@@ -333,11 +272,6 @@ def test_featurize__recursive_pattern_over_the_target_is_refused(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n")
     with pytest.raises(ConfigError, match="also searches the target"):
         featurized(str(tmp_path / "**" / "*.svm"), tmp_path / "features")
-
-
-def test_featurize__folder_beside_the_source_is_fine(tmp_path):
-    (tmp_path / "a.svm").write_text("1 1:1\n")
-    assert featurized(str(tmp_path / "a.svm"), tmp_path / "features").rows == 1
 
 
 @pytest.mark.fault("S-03")
@@ -400,7 +334,7 @@ def test_featurize__target_is_held_until_no_task_runs(source, tmp_path, monkeypa
     monkeypatch.setattr(job, "run_split", work)
     with pytest.raises(OSError, match="injected"):
         featurized(source, tmp_path / "features", scheduler="threads", n_workers=2)
-    assert held == [True]
+    assert set(held) == {True}
 
 
 @pytest.mark.fault("C-01")
@@ -519,26 +453,8 @@ def test_featurize__declared_labels_are_listed_whole(tmp_path):
     assert featurized(source, tmp_path / "features").labels == (1, 2, 3)
 
 
-def test_featurize__progress_calls(source, tmp_path):
-    states = []
-    featurized(source, tmp_path / "features", progress=states.append)
-    assert {state.stage for state in states} == {"scan", "featurize"}
-    assert states[-1].rows == 400
-    assert states[-1].source_bytes == states[-1].total_bytes
-
-
 def test_featurize__standard_output_stays_empty(source, tmp_path, capsys):
     featurized(source, tmp_path / "features", progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "featurize: done, 400 rows" in captured.err
-
-
-@pytest.mark.fault("X-09")
-def test_featurize__secrets_are_written_nowhere(tiny_folder, tmp_path):
-    source = dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), storage_options={"auto_mkdir": "planted-secret"})
-    stream = io.StringIO()
-    featurized(source, tmp_path / "features", progress=lambda state: print(state, file=stream))
-    written = b"".join(path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file())
-    assert b"planted-secret" not in written
-    assert "planted-secret" not in stream.getvalue() + repr(source)

@@ -11,10 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import dask
 import psutil
@@ -61,11 +59,6 @@ class FailAt:
         return split.number
 
 
-class Shown:
-    def __call__(self, item, stopped):
-        return repr(item)
-
-
 @dataclass(frozen=True)
 class DieAt:
     number: int
@@ -104,36 +97,12 @@ def test_local_runner__gives_every_result(scheduler):
         assert run(runner, Double(), 0) == {}
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_local_runner__items_are_no_tasks_of_dask(scheduler):
-    items, got = [(len, "abc"), [1, (len, "ab")], {"a": 1}, "b"], []
-    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=1)) as runner:
-        runner.run(Shown(), items, lambda item, result: got.append((item, result)))
-    assert sorted(map(repr, got)) == sorted(repr((item, repr(item))) for item in items)
-
-
 def test_local_runner__starts_tasks_in_the_order_given():
     order = []
     splits = fake_splits(30)[::-1]
     with open_runner(ExecutionConfig(scheduler="synchronous", in_flight=20)) as runner:
         runner.run(Double(), splits, lambda split, result: order.append(split))
     assert order == splits
-
-
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_local_runner__runs_of_several_threads_keep_to_themselves(scheduler):
-    def work(number):
-        with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
-            return [run(runner, Double(), 3) for _ in range(50)]
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            results = [result for part in pool.map(work, range(4)) for result in part]
-    finally:
-        sys.setswitchinterval(interval)
-    assert results == [{0: 0, 1: 2, 2: 4}] * 200
 
 
 @pytest.mark.slow
@@ -338,16 +307,6 @@ def test_local_runner__processes_of_a_failed_run_clean_up_and_end(tmp_path, monk
         time.sleep(0.01)
 
 
-@pytest.mark.fault("P-05")
-def test_local_runner__processes_that_do_not_end_are_waited_for_together(monkeypatch):
-    waited = []
-    stuck = SimpleNamespace(terminate=lambda: None, kill=lambda: None, join=lambda timeout=0.0: waited.append(timeout))
-    pool = SimpleNamespace(_processes=dict.fromkeys(range(3), stuck), shutdown=lambda **_: None)
-    monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: sum(waited)))
-    local._terminate(pool)
-    assert sum(waited) == local._EXIT_SECONDS
-
-
 @pytest.mark.quick
 @pytest.mark.fault("P-13")
 @pytest.mark.cluster
@@ -423,15 +382,6 @@ def test_connect__server_that_never_answers():
         socket.create_server(("127.0.0.1", 0)) as server,  # the kernel accepts connections for it
         pytest.raises(ClusterError, match=r"no Dask scheduler answers at .* within 0\.5 s"),
         connect(f"tcp://127.0.0.1:{server.getsockname()[1]}"),
-    ):
-        pass
-
-
-def test_connect__nobody_there():
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
-        pytest.raises(ClusterError, match="no Dask"),
-        open_runner(ExecutionConfig(scheduler="tcp://127.0.0.1:9")),
     ):
         pass
 

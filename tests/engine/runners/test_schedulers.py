@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.config import ExecutionConfig
 from dkfeat.engine.runners.local import LocalRunner
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.invariants import dataset_state as state
@@ -88,14 +87,3 @@ def test_featurize__equal_rows_for_any_blocksize(blocksize, tiny_folder, tiny_ro
     np.testing.assert_array_equal(data.labels(), y)
     sizes = [(tiny_folder / name).stat().st_size for name in ("a.svm", "b.svm")]
     assert data.n_shards == sum(-(-size // blocksize) for size in sizes)
-
-
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_scan__equal_on(scheduler, source, tiny_rows):
-    found = dkfeat.scan(source, client=ExecutionConfig(scheduler=scheduler, n_workers=2))
-    assert found == dkfeat.scan(source)
-    assert (found.n_rows, found.n_features, found.nnz) == (*tiny_rows[0].shape, tiny_rows[0].nnz)
-    assert found.zero_based is False
-    assert found.labels == (-1, 1)
-    assert found.label_dtype == "int64"
-    assert sum(found.rows_per_split) == found.n_rows

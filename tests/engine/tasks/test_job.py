@@ -13,7 +13,7 @@ from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.tasks import job
-from dkfeat.engine.tasks.job import Job, merge_labels, run_split
+from dkfeat.engine.tasks.job import Job, run_split
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.storage import open_storage
 from tests.engine.helpers import gcws, resolved
@@ -40,13 +40,6 @@ def test_run_split__gives_a_record_for_each_piece(made):
     assert result.rows == 250
     assert result.labels == (-1, 1)
     assert len(pickle.dumps(result)) < 5_000
-
-
-def test_run_split__again_encodes_nothing(made, monkeypatch):
-    given, split = made
-    first = run_split(given, split)
-    monkeypatch.setattr(dkfeat.GCWSFeatures, "encode", lambda *_: pytest.fail("encoded again"))
-    assert run_split(given, split) == first
 
 
 def test_run_split__stops_between_pieces_and_goes_on(made):
@@ -95,11 +88,3 @@ def test_count_empty__means_the_same_in_every_layout():
     dense = np.array([[0, 1], [0, 0], [-1, 1]], dtype=np.float32)
     codes = PackedCodes(np.zeros((3, 2), np.uint8), np.array([False, True, False]))
     assert [job.count_empty(encoded) for encoded in (dense, csr_matrix(dense), codes)] == [1, 1, 1]
-
-
-def test_merge_labels__keeps_small_sets_only(monkeypatch):
-    monkeypatch.setattr(job, "MOST_LABELS", 3)
-    assert merge_labels((), (2, 1)) == (1, 2)
-    assert merge_labels((1, 2), (2, 5)) == (1, 2, 5)
-    assert merge_labels((1, 2), (3, 5)) is None
-    assert merge_labels(None, (1,)) is None

@@ -120,12 +120,6 @@ def test_featurize__other_settings_than_the_target_are_a_conflict(map, text, sou
         featurized(source, golden, map=map)
 
 
-def test_featurize__a_map_of_another_kind_than_the_targets_is_a_conflict(source, tmp_path):
-    featurized(source, tmp_path / "out")
-    with pytest.raises(SpecConflictError, match=r"map\.map: \"gcws\" there, \"nystroem\" asked"):
-        featurized(source, tmp_path / "out", map=nystroem())
-
-
 def test_like__takes_landmarks_from_shards_and_from_a_model(source, golden, tmp_path):
     dkfeat.train(golden, dkfeat.SGD(epochs=1), progress=False).save(tmp_path / "model")
     for like in (golden, tmp_path / "model"):
@@ -204,21 +198,6 @@ def test_hostile_spec__cannot_name_another_file(golden):
     for name in ("../../x", "a" * 63, 7, "A" * 64):
         with pytest.raises(ShardError, match="which is not a SHA-256"):
             landmarks.load_map({**spec, "landmarks": name}, open_storage(golden))
-
-
-def test_map_of__is_loaded_once_in_a_process(golden, monkeypatch):
-    reads = []
-    monkeypatch.setattr(landmarks, "load_map", lambda *_: reads.append(1) or object())
-    spec = dict(dkfeat.open_shards(golden).spec["map"], seed=123456)
-    maps = {id(landmarks.map_of({"map": spec}, "1" * 64, open_storage(golden))) for _ in range(5)}
-    assert len(maps) == len(reads) == 1
-    landmarks._maps.clear()
-
-
-@pytest.mark.parametrize("params", [{"kernel": "gm"}, {"kernel_params": {"p": -1}}, {"n_components": 0}])
-def test_parameters__are_checked_before_the_scan(params, source, tmp_path):
-    with pytest.raises(ConfigError):
-        featurized(source, tmp_path / "out", map=nystroem(**params), progress=lambda _: pytest.fail("scanned"))
 
 
 def test_source_without_rows__is_refused(tmp_path):

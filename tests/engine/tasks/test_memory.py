@@ -69,13 +69,6 @@ def projected_bytes(source):
 
 
 @pytest.mark.slow
-def test_task_memory__bounded_and_projected(tmp_path):
-    source = write_rows(tmp_path / "2.svm", 2 * BLOCK)
-    peak = peak_bytes(tmp_path, source)
-    assert 0 < peak <= min(6 * BLOCK, projected_bytes(source))
-
-
-@pytest.mark.slow
 def test_task_memory__flat_when_the_data_grow(tmp_path):
     little, much = (write_rows(tmp_path / f"{n}.svm", n * BLOCK) for n in (2, 20))
     peaks = [peak_bytes(tmp_path, source) for source in (little, much)]

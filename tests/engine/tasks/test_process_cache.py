@@ -4,8 +4,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from dkfeat.engine.runners.local import ProcessCache
 
 
@@ -41,10 +39,3 @@ def test_get__forgets_what_was_asked_for_least_recently():
     cache.clear()
     get("b")
     assert made[-2:] == ["b", "b"]
-
-
-def test_get__keeps_nothing_of_what_failed():
-    cache = ProcessCache(1)
-    with pytest.raises(OSError, match="gone"):
-        cache.get("key", lambda: (_ for _ in ()).throw(OSError("gone")))
-    assert cache.get("key", lambda: 3) == 3
