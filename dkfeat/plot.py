@@ -7,8 +7,8 @@ figure of its own, and returns the axes, so that you can change titles, limits a
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -339,7 +339,7 @@ def code_histogram(
     component : int or None
         Count only the codes of this component, from 0; None: of all components.
     max_rows : int, default=20,000
-        Maximum number of rows to read from a data set, from shards spread over it.
+        Maximum number of rows to draw from a data set.
     ax : matplotlib.axes.Axes or None
         Axes to draw in; None makes a figure.
 
@@ -447,8 +447,8 @@ def _codes_of(
                 f"these shards hold the layout {codes.spec['output']['layout']!r}, not codes; the maps gcws and dart "
                 "make codes"
             )
-        most = check_integer(max_rows, "max_rows", low=1)
-        return _unpacked([batch for batch, *_ in _some_batches(codes, most)], codes.map)
+        rows = codes.batches(check_integer(max_rows, "max_rows", low=1), random_state=0, decode=False)
+        return _unpacked([batch for batch, *_ in islice(rows, 1)], codes.map)
     values = np.asarray(codes)
     if values.ndim != 2 or not values.size or values.dtype.kind not in "iu" or values.min() < 0:
         raise ConfigError(
@@ -458,20 +458,6 @@ def _codes_of(
     needed = max(1, int(values.max()).bit_length())
     n_bits = needed if bits is None else check_integer(bits, "bits", low=needed, high=18)
     return values.astype(np.int64), n_bits, n_bits
-
-
-def _some_batches(data: ShardDataset, max_rows: int) -> Iterator[tuple[Any, ...]]:
-    """Read up to `max_rows` rows, from shards spread over a data set."""
-    enough = -(-max_rows * data.n_shards // max(1, data.n_rows))  # shards of the mean size
-    n_shards = min(data.n_shards, max(16, enough))
-    left = max_rows
-    for place in range(n_shards):
-        share = -(-left // (n_shards - place))
-        shard = [data.n_shards * place // n_shards]
-        first = next(data.batches(share, shuffle=False, decode=False, shards=shard), None) if share else None
-        if first is not None:
-            left -= len(first[0].empty)
-            yield first
 
 
 def _unpacked(parts: list[PackedCodes], features: FeatureMap) -> tuple[NDArray[np.int64], int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -41,20 +42,9 @@ class TrainedLinear(BaseEstimator):
     def __init__(self, model: LinearModel) -> None:
         self.model = model
 
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Labels in ascending order; none for regression."""
-        return self.model.classes
-
-    @property
-    def coef_(self) -> NDArray[Any]:
-        """Weights of shape ``(1 or n_classes, n_features_in_)``."""
-        return self.model.coef
-
-    @property
-    def intercept_(self) -> NDArray[Any]:
-        """Intercept of each row of `coef_`."""
-        return self.model.intercept
+    classes_ = property(attrgetter("model.classes"), doc="Labels in ascending order; none for regression.")
+    coef_ = property(attrgetter("model.coef"), doc="Weights of shape ``(1 or n_classes, n_features_in_)``.")
+    intercept_ = property(attrgetter("model.intercept"), doc="Intercept of each row of `coef_`.")
 
     @property
     def n_features_in_(self) -> int:

@@ -258,15 +258,10 @@ class ScoreBins:
         return bits.astype(np.uint32).view(np.float32)
 
     @property
-    def is_exact(self) -> bool:
-        """True if no different scores were merged."""
-        return self._shift == 0
-
-    @property
     def auc_error(self) -> float:
         """Bound on the error of the area under the ROC curve computed from the bins; 0 if the bins are exact."""
         pairs = float(self.positive.sum()) * float(self.negative.sum())
-        if self.is_exact or not pairs:
+        if not self._shift or not pairs:
             return 0.0
         return float((self.positive.astype(float) * self.negative).sum()) / 2 / pairs
 
@@ -301,7 +296,7 @@ class Accumulator:
             ScoreBins(min(MOST_BINS, ALL_BINS // n_outputs))
             for _ in range(n_outputs if n_outputs <= MOST_CURVES else 0)
         ]
-        """Score histogram of each class against the rest; none beyond `MOST_CURVES` classes or without scores."""
+        """Score histogram of each class against the rest, empty without scores; none beyond `MOST_CURVES` classes."""
 
     def add(self, y: Any, predicted: Any, scores: Any = None, probabilities: Any = None, *, seed: Any = 0) -> None:
         """Count rows.
@@ -319,9 +314,7 @@ class Accumulator:
 
     def add_scores(self, scores: Any, is_positive: Callable[[int], NDArray[np.bool_]]) -> None:
         """Count scores of shape (n_rows, n_outputs) or None; `is_positive` selects the positive rows of an output."""
-        if scores is None:
-            self.bins = []
-        for output, bins in enumerate(self.bins):
+        for output, bins in enumerate(self.bins if scores is not None else ()):
             bins.add(scores[:, output], is_positive(output))
 
     def merge(self, other: Accumulator) -> None:
@@ -330,9 +323,7 @@ class Accumulator:
             total = getattr(self, name)
             total += getattr(other, name)
             setattr(self, name, total)
-        if len(self.bins) != len(other.bins):
-            self.bins = []
-        for ours, theirs in zip(self.bins, other.bins, strict=False):
+        for ours, theirs in zip(self.bins, other.bins, strict=True):
             ours.merge(theirs)
 
     def evaluation(self) -> Evaluation:
@@ -343,14 +334,12 @@ class Accumulator:
 class LabelAccumulator(Accumulator):
     """Counts of rows with one label each."""
 
-    sums = ("cells", "n_without_probabilities", "calibration", "log_loss", "brier")
+    sums = ("cells", "calibration", "log_loss", "brier")
 
     def __init__(self, model: LinearModel) -> None:
         super().__init__(model)
         self.cells: Counter[tuple[int, int]] = Counter()
         """Number of rows by indices of the true and the predicted label in the classes."""
-        self.n_without_probabilities = 0
-        """Number of batches without probabilities."""
         self.calibration = np.zeros((3, CALIBRATION_BINS))
         """For each bin of probabilities: number of rows, sum of probabilities, and number of rows that are positive."""
         self.log_loss = self.brier = 0.0
@@ -372,9 +361,7 @@ class LabelAccumulator(Accumulator):
             scores = scores[known] if scores.ndim == 2 else scores[known, None]
         second = self.task == "binary"  # the only score is that of the second class
         self.add_scores(scores, lambda output: actual == output + second)
-        if probabilities is None:
-            self.n_without_probabilities += 1
-        elif len(actual):
+        if probabilities is not None and len(actual):
             self._calibrate(actual, predicted, probabilities[known])
 
     def _calibrate(self, actual: NDArray[Any], predicted: NDArray[Any], probabilities: NDArray[np.float64]) -> None:
@@ -404,7 +391,7 @@ class LabelAccumulator(Accumulator):
         }
         losses = {}
         calibration: list[tuple[float, float, int]] = []
-        if not self.n_without_probabilities:
+        if self.calibration.any():  # there are probabilities
             bins = zip(*self.calibration, strict=True)
             calibration = [(float(p / n), float(t / n), int(n)) for n, p, t in bins if n]
             losses["log_loss"] = self.log_loss / n_rows
@@ -544,6 +531,8 @@ def _curves(
     areas, rates, precisions = [], [], []
     grid = np.linspace(0, 1, CURVE_POINTS)
     for entry, bins in zip(per_class[1:] if is_binary else per_class, all_bins, strict=False):
+        if not len(bins.scores):  # no scores are known
+            break
         entry["auc"] = entry["average_precision"] = None
         if not bins.positive.sum() or not bins.negative.sum():
             continue

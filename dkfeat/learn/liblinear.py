@@ -135,11 +135,7 @@ def train_liblinear(
         "epoch": 1,
     }
     model = LinearModel.of_shards(
-        data,
-        classes=classes,
-        coef=fitted.coef * scale,
-        intercept=fitted.intercept,
-        training=training,
+        data, classes=classes, coef=fitted.coef * scale, intercept=fitted.intercept, training=training
     )
     entry: dict[str, Any] = {"epoch": 1, "rows": data.n_rows}
     if test is not None:

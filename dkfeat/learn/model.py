@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -60,7 +61,6 @@ SCORED_BYTES = 32 << 20
 """Features decoded at a time while scoring, in bytes."""
 FORMAT = 1
 ARRAYS = ("coef", "intercept")
-MAX_ARRAY_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -187,20 +187,9 @@ class LinearModel:
             )
         return fitted
 
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """`classes`, under scikit-learn's name."""
-        return self.classes
-
-    @property
-    def coef_(self) -> NDArray[np.floating[Any]]:
-        """`coef`, under scikit-learn's name."""
-        return self.coef
-
-    @property
-    def intercept_(self) -> NDArray[np.floating[Any]]:
-        """`intercept`, under scikit-learn's name."""
-        return self.intercept
+    classes_ = property(attrgetter("classes"), doc="`classes`, under scikit-learn's name.")
+    coef_ = property(attrgetter("coef"), doc="`coef`, under scikit-learn's name.")
+    intercept_ = property(attrgetter("intercept"), doc="`intercept`, under scikit-learn's name.")
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Compute the scores of rows.
@@ -479,11 +468,9 @@ def _files_of(target: Storage) -> set[str]:
 def _read_array(target: Storage, name: str, entry: _Array | None) -> Any:
     if entry is None or not ARRAY_NAME.fullmatch(entry["file"]) or not entry["file"].startswith(f"{name}-"):
         raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a file name that dkfeat writes")
-    path, size = f"{target.url}/{entry['file']}", target.size(entry["file"])
-    if size is None:
+    path = f"{target.url}/{entry['file']}"
+    if target.size(entry["file"]) is None:
         raise ShardError(f"{path} is listed in {MODEL_FILE}, but missing; train again or restore the file")
-    if size > MAX_ARRAY_BYTES:
-        raise ShardError(f"{path}: {size:,} bytes are more than a model may have")
     data = target.read(entry["file"])
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise ShardError(f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged")

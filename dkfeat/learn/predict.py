@@ -435,11 +435,7 @@ def _load(spec: Mapping[str, Any], storage: Storage) -> LinearModel:
     return model
 
 
-def prediction_source(
-    model: LinearModel,
-    source: Any,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Source:
+def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
     """Resolve the source of predictions; `source` may be anything that `dkfeat.predict` accepts.
 
     Raises

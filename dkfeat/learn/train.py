@@ -11,27 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.execution import ExecutionConfig
-from dkfeat.config.train import (
-    CLASS_LOSSES,
-    REAL_LOSSES,
-    SGD,
-    SOLVERS,
-    Liblinear,
-    foreign_options,
-    several,
-)
+from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
 from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.open import Target, as_target
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.learn.checks import (
-    check_class_weight,
-    check_fits,
-    check_same_features,
-    class_weights,
-    classes_of,
-    task_of,
-)
+from dkfeat.learn.checks import check_class_weight, check_fits, check_same_features, class_weights, classes_of, task_of
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import ALGORITHM, Checkpoints, EpochLines, Training
