@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +40,16 @@ def blobs(n_rows: int, n_classes: int, seed: int, *, n_columns: int = 12, spread
     y = rng.integers(n_classes, size=n_rows)
     X = centres[y] * np.exp(spread * rng.standard_normal((n_rows, n_columns)))
     return sparse.csr_matrix(X.astype(np.float32)), y + 3
+
+
+def write_rows(path: Path, X: Any, y: Any) -> Path:
+    """Write rows as text; labels may be text too."""
+    lines = []
+    for row, label in zip(X, y, strict=True):
+        cells = " ".join(f"{c + 1}:{v!r}" for c, v in zip(row.indices.tolist(), row.data.tolist(), strict=True))
+        lines.append(f"{label} {cells}\n")
+    path.write_text("".join(lines))
+    return path
 
 
 class FakeShards:

@@ -1,10 +1,8 @@
 """Figures of evaluations against scikit-learn on all rows at once, whatever the rows came from."""
 
-import dataclasses
 import math
 import re
 import sys
-from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,8 +19,8 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluate import ScoreBins, accumulator_for
 from dkfeat.learn.model import LinearModel
+from tests.learn.fakes import write_rows
 from tests.learn.test_predict import BLOCK, predicted, trained
-from tests.learn.test_predict_file import write_rows
 
 __all__ = ["trained"]
 
@@ -225,20 +223,6 @@ def test_score_bins__do_not_depend_on_batches_and_bound_their_error(rows, most, 
         assert abs(areas[0] - areas[1]) <= whole.auc_error + 1e-12
 
 
-class Tags(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.open, self.seen = [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 def test_evaluate__writes_pictures_and_one_page(trained, tmp_path):
     folder, pattern, _, _ = trained
     outcome = run("evaluate", folder / "model", pattern, "--out", tmp_path / "a", "--no-progress")
@@ -251,28 +235,8 @@ def test_evaluate__writes_pictures_and_one_page(trained, tmp_path):
         assert data.startswith(b"\x89PNG")
         assert data == (tmp_path / "b" / name).read_bytes()
     text = (tmp_path / "a" / "evaluation.html").read_text()
-    tags = Tags()
-    tags.feed(text)
-    assert tags.open == []
-    images = [attrs for tag, attrs in tags.seen if tag == "img"]
-    assert len(images) == len(names)
-    assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
-    assert not {"script", "link", "iframe"} & {tag for tag, _ in tags.seen}
-    assert not re.search(r"https?://", text)
-
-
-def test_save__page_tells_zeros_and_has_whole_tables(trained, tmp_path):
-    folder, _, X, y = trained
-    wrong = write_rows(tmp_path / "rows.svm", X, np.where(y == 3, 4, 3))  # each row has the other label
-    found = evaluated(folder / "binary", wrong)
-    assert found.summary["accuracy"] < 0.1
-    never = dataclasses.replace(found, summary={**found.summary, "accuracy": 0.0})
-    never.save(tmp_path / "report")
-    text = (tmp_path / "report" / "evaluation.html").read_text()
-    assert "<tr><td>accuracy</td><td>0.0000</td></tr>" in text
-    assert "unknown label" not in text
-    for table in re.findall(r"<table>.*?</table>", text, re.DOTALL):
-        assert len({row.count("<td>") + row.count("<th>") for row in table.split("</tr>")[:-1]}) == 1
+    assert len(re.findall('<img alt="[^"]+" src="data:image/png;base64,[^"]+"', text)) == len(names)
+    assert not re.search(r"<(script|link|iframe)|https?://|unknown label", text)
 
 
 def test_evaluate__without_matplotlib(trained, tmp_path, monkeypatch):
@@ -283,23 +247,13 @@ def test_evaluate__without_matplotlib(trained, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_accumulator__more_classes_than_curves():
-    classes = np.arange(300)
-    model = SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((300, 1)))
-    counts = accumulator_for(model)
-    scores = np.eye(300, dtype=np.float32)
-    counts.add(classes, classes, scores)
-    found = counts.evaluation()
-    assert found.summary["accuracy"] == 1
-    assert not found.curves
-
-
 @pytest.mark.parametrize("n_classes", [2, 300])
 def test_evaluation__repr_is_short(n_classes):
     classes = np.arange(n_classes)
     counts = accumulator_for(SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((n_classes, 1))))
     counts.add(np.repeat(classes, 50), np.tile(classes, 50), np.eye(n_classes)[np.tile(classes, 50)])
     found = counts.evaluation()
+    assert bool(found.curves) == (n_classes == 2)  # there are none beyond 256 classes
     text = repr(found)
     assert str(found.summary["accuracy"]) in text
     assert len(text) < 1000

@@ -20,6 +20,7 @@ from dkfeat.learn.model import load_model
 from dkfeat.learn.predict import predict_file
 from dkfeat.report.run_report import run_report
 from dkfeat.store.manifest.manifest import labels_shown
+from tests.engine.helpers import featurized
 
 LARGE = 2**53
 pytestmark = pytest.mark.fault("I-41")
@@ -89,13 +90,7 @@ def test_exact_labels__parquet(tmp_path, kind):
     parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0], "label": column}), tmp_path / "rows.parquet")
     found = dkfeat.scan(tmp_path / "rows.parquet")
     assert (found.label_dtype, found.labels) == ("int64", tuple(labels))
-    manifest = dkfeat.featurize(
-        tmp_path / "rows.parquet",
-        tmp_path / "shards",
-        dkfeat.GCWSFeatures(n_components=8, random_state=0),
-        progress=False,
-    )
-    assert manifest.labels == tuple(labels)
+    assert featurized(tmp_path / "rows.parquet", tmp_path / "shards").labels == tuple(labels)
 
 
 def test_exact_labels__parquet_files_of_two_types(tmp_path):
@@ -119,18 +114,8 @@ def test_exact_labels__class_weight_of_an_integer_that_is_no_float64_class(label
 
 def test_exact_labels__declared_on_the_command_line_and_in_job_files(tmp_path):
     written(tmp_path / "rows.svm", [LARGE, LARGE + 1])
-    arguments = [
-        "featurize",
-        str(tmp_path / "rows.svm"),
-        "--map",
-        "gcws",
-        "--n-components",
-        "8",
-        "--seed",
-        "0",
-        "--quiet",
-    ]
-    given = ["--labels", f"{LARGE},{LARGE + 1}", "--out", str(tmp_path / "out")]
+    arguments = ["featurize", str(tmp_path / "rows.svm"), "--map", "gcws", "--n-components", "8", "--seed", "0"]
+    given = ["--quiet", "--labels", f"{LARGE},{LARGE + 1}", "--out", str(tmp_path / "out")]
     outcome = CliRunner().invoke(cli, [*arguments, *given])
     assert outcome.exit_code == 0, outcome.output
     spec = json.loads((tmp_path / "out/_dkfeat/spec.json").read_text())

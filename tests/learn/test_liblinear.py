@@ -12,11 +12,11 @@ from sklearn.svm import LinearSVC
 import dkfeat
 from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.cli import cli
-from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import Liblinear, split_solver_options
 from dkfeat.errors import ConfigError, InputError, PlanError
 from dkfeat.learn import checks
 from dkfeat.learn.liblinear import needed_bytes, split_held_out, train_liblinear
+from tests.engine.helpers import featurized
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +31,7 @@ def digits(tmp_path_factory):
         ("binary", y > 4, GCWSFeatures(n_components=64, i_bits=8, random_state=0)),
     ):
         dump_svmlight_file(X, labels.astype(int), str(folder / f"{name}.svm"), zero_based=False)
-        source = LibsvmSource(str(folder / f"{name}.svm"), n_features=64, zero_based=False)
-        dkfeat.featurize(
-            source, folder / name, feature_map, progress=False, client=ExecutionConfig(scheduler="synchronous")
-        )
+        featurized(LibsvmSource(str(folder / f"{name}.svm"), n_features=64), folder / name, map=feature_map)
         opened[name] = dkfeat.open_shards(folder / name)
     return opened
 
@@ -82,8 +79,10 @@ def test_fit__refuses_what_does_not_fit_before_reading(digits, monkeypatch):
     data = digits["codes"]
     needed = needed_bytes(data, 10, grid=True)
     assert needed > needed_bytes(data, 10, grid=False)
-    monkeypatch.setattr(checks, "available_bytes", lambda: needed - 1)
     monkeypatch.setattr(type(data), "to_scipy", lambda *_, **__: pytest.fail("rows were read"))
+    with pytest.raises(ConfigError, match="label 77"):
+        train_by_liblinear(data, class_weight={"77": 1.0})
+    monkeypatch.setattr(checks, "available_bytes", lambda: needed - 1)
     with pytest.raises(PlanError, match=r"LIBLINEAR needs about .* of memory, .*solver=\"sgd\""):
         train_liblinear(data, Liblinear())
 
@@ -101,22 +100,20 @@ def test_fit__refuses_settings_out_of_range(digits):
             train_liblinear(digits["codes"], Liblinear(**options))
 
 
-@pytest.mark.parametrize(("text", "kind"), [("1 1:1\n1 2:1\n", InputError), ("", InputError)])
-def test_fit__needs_rows_of_two_classes(tmp_path, text, kind):
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("1 1:1\n1 2:1\n", InputError, "two classes"),
+        ("", InputError, "no rows"),
+        ("1,2 1:1\n1 2:1\n", ConfigError, "list of labels"),
+    ],
+)
+def test_fit__needs_rows_of_two_classes(tmp_path, text, error, words):
     (tmp_path / "rows.svm").write_text(text)
-    source = LibsvmSource(str(tmp_path / "rows.svm"), n_features=2, zero_based=False)
+    options = {"n_features": 2, "zero_based": False, "multilabel": "," in text}
     gcws = GCWSFeatures(n_components=4, i_bits=2, random_state=0)
-    dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
-    with pytest.raises(kind, match=r"two classes|no rows"):
-        train_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
-
-
-def test_fit__multilabel_shards_are_refused(tmp_path):
-    (tmp_path / "rows.svm").write_text("1,2 1:1\n1 2:1\n")
-    source = LibsvmSource(str(tmp_path / "rows.svm"), n_features=2, zero_based=False, multilabel=True)
-    gcws = GCWSFeatures(n_components=4, i_bits=2, random_state=0)
-    dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
-    with pytest.raises(ConfigError, match="list of labels"):
+    featurized(LibsvmSource(str(tmp_path / "rows.svm"), **options), tmp_path / "shards", map=gcws)
+    with pytest.raises(error, match=words):
         train_liblinear(dkfeat.open_shards(tmp_path / "shards"), Liblinear())
 
 
@@ -178,8 +175,7 @@ def test_train__balanced_weights_of_held_out_rows_do_not_choose_c(tmp_path):
     dump_svmlight_file(random.random((60, 5)) + 0.3 * y[:, None], y, str(tmp_path / "rows.svm"), zero_based=False)
     source = LibsvmSource(str(tmp_path / "rows.svm"), n_features=5, zero_based=False)
     fourier = FourierFeatures(n_components=16, random_state=0)
-    where = ExecutionConfig(scheduler="synchronous")
-    dkfeat.featurize(source, tmp_path / "shards", fourier, progress=False, client=where)
+    featurized(source, tmp_path / "shards", map=fourier)
     data = dkfeat.open_shards(tmp_path / "shards")
     X, y = data.to_scipy()
     held = split_held_out(y, 0.3, seed=0)
@@ -188,13 +184,6 @@ def test_train__balanced_weights_of_held_out_rows_do_not_choose_c(tmp_path):
     for entry in model.training["grid"]:
         peer = LinearSVC(C=entry["C"], dual="auto", class_weight="balanced", random_state=0)
         assert entry["accuracy"] == peer.fit(X[~held].astype(np.float64), y[~held]).score(X[held], y[held])
-
-
-def test_train__refuses_weights_of_unknown_labels_before_reading(digits, monkeypatch):
-    data = digits["codes"]
-    monkeypatch.setattr(type(data), "to_scipy", lambda *_, **__: pytest.fail("rows were read"))
-    with pytest.raises(ConfigError, match="label 77"):
-        train_by_liblinear(data, class_weight={"77": 1.0})
 
 
 def train_by_liblinear(data, **options):
@@ -222,19 +211,8 @@ def test_train__says_what_liblinear_does_not_take(digits):
 
 def test_command__trains_by_liblinear(digits, tmp_path):
     shards = digits["codes"].shards.storage.url
-    arguments = [
-        "train",
-        shards,
-        "--test",
-        shards,
-        "--solver",
-        "liblinear",
-        "--C",
-        "0.01,1",
-        "--out",
-        str(tmp_path / "m"),
-    ]
-    done = CliRunner().invoke(cli, arguments)
+    arguments = ["train", shards, "--test", shards, "--solver", "liblinear", "--C", "0.01,1"]
+    done = CliRunner().invoke(cli, [*arguments, "--out", str(tmp_path / "m")])
     assert done.exit_code == 0, done.output
     assert "squared_hinge, C 1" in done.stdout
     assert "train: C 0.01, held-out accuracy" in done.stderr

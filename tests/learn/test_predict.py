@@ -19,8 +19,7 @@ from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.predict import prediction_source
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.learn.fakes import blobs
-from tests.learn.test_predict_file import write_rows
+from tests.learn.fakes import blobs, write_rows
 
 ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 4_000

@@ -7,19 +7,9 @@ import pytest
 import dkfeat
 from dkfeat import GCWSFeatures, LibsvmSource
 from dkfeat.errors import CommitError, ConfigError, ParseError
-from dkfeat.learn import predict as module
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.predict import predict_file
-from tests.learn.fakes import blobs
-
-
-def write_rows(path, X, y):
-    lines = []
-    for row, label in zip(X, y, strict=True):
-        cells = " ".join(f"{c + 1}:{v!r}" for c, v in zip(row.indices.tolist(), row.data.tolist(), strict=True))
-        lines.append(f"{label} {cells}\n")
-    path.write_text("".join(lines))
-    return path
+from tests.learn.fakes import blobs, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -46,22 +36,6 @@ def test_predict__files_shards_and_arrays_agree(trained):
     assert outcome.n_rows == outcome.n_known == len(y)
     assert outcome.accuracy == model.history[-1]["test_accuracy"] == np.mean(labels == y)
     assert outcome.accuracy > 0.8
-
-
-def test_predict__small_blocks_give_the_same_labels(trained, monkeypatch):
-    folder, (X, _), model = trained
-    monkeypatch.setattr(module, "piece_rows", lambda *_, **__: 7)
-    out = folder / "blocks.txt"
-    predict_file(model, LibsvmSource(str(folder / "test.svm"), blocksize=2000), out)
-    np.testing.assert_array_equal(np.loadtxt(out, dtype=int), model.predict(X))
-
-
-def test_predict__reads_without_checksums_that_nobody_asks_for(trained, monkeypatch):
-    folder, _, model = trained
-    read, asked = LibsvmSource.read, []
-    monkeypatch.setattr(LibsvmSource, "read", lambda *a, **options: asked.append(options) or read(*a, **options))
-    predict_file(model, str(folder / "test.svm"))
-    assert [options["checksum"] for options in asked] == [False]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".PARQUET"])

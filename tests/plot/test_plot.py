@@ -1,8 +1,5 @@
 """Pictures: what is drawn is what was given, on the axes that were given."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -89,13 +86,6 @@ def test_variance_curves__refuse_what_has_none(axes):
         plot.variance_curves({"mine": ([0.1, 0.5], [1.0])}, ax=axes)
 
 
-def test_accuracy_against_k__of_plain_numbers(axes):
-    plot.accuracy_against_k({"a": ([8, 16], [0.8, 0.9])}, levels={"linear": 0.7}, ax=axes)
-    assert axes.lines[0].get_xydata().tolist() == [[8, 80], [16, 90]]
-    assert labels_of(axes) == ["a", "linear"]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["8", "16"]
-
-
 def test_code_histogram__counts_codes(axes):
     codes = np.array([[0, 1], [0, 3], [2, 1]])
     plot.code_histogram(codes, ax=axes)
@@ -132,6 +122,8 @@ def test_codes__of_a_data_set_are_those_of_its_map(data, axes):
     assert [tick.get_text() for tick in ticks] == ["0", "1", "2"]
     with pytest.raises(ConfigError, match="need their map"):
         plot.code_histogram(encoded, features=FourierFeatures(4, random_state=0).fit(np.eye(5)))
+    with pytest.raises(ConfigError, match="no row has features"):
+        plot.code_histogram(darts.encode(np.zeros((2, 5))), features=darts, ax=axes)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +138,6 @@ def test_codes__of_a_data_set_are_those_of_its_map(data, axes):
 def test_codes__refuse_what_holds_none(axes, codes, message):
     with pytest.raises(ConfigError, match=message):
         plot.code_histogram(codes, ax=axes)
-
-
-def test_codes__of_rows_without_features_are_none(axes):
-    features = GCWSFeatures(4, random_state=0).fit_width(3)
-    with pytest.raises(ConfigError, match="no row has features"):
-        plot.code_histogram(features.encode(np.zeros((2, 3))), features=features, ax=axes)
 
 
 def test_shard_sizes__of_a_data_set_a_manifest_and_numbers(data, axes):
@@ -190,15 +176,3 @@ def test_pictures_page__runs(tmp_path, monkeypatch, capsys):
     assert "GMM: 2,016 pairs of rows, root mean squared error 0.0" in capsys.readouterr().out
     assert names["pairs"].share_within > 0.85
     assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "variances.png", "shards.png"}
-
-
-@pytest.mark.slow
-def test_without_matplotlib__the_extra_is_named():
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "import dkfeat\n"
-        "try: dkfeat.plot.shard_sizes([1])\n"
-        "except dkfeat.errors.ConfigError as error: print(error)"
-    )
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "pip install 'dkfeat[plot]'" in output

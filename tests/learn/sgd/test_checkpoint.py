@@ -9,9 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-import dkfeat
-from dkfeat import GCWSFeatures, LibsvmSource
-from dkfeat.config import ExecutionConfig
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.learn.sgd.epochs import ALGORITHM, CURRENT, FORMER, Checkpoints
 from dkfeat.store.storage.base import KILL_VARIABLE as VARIABLE
@@ -120,15 +117,6 @@ Path(out + ".json").write_text(json.dumps(model.history))
 """
 
 
-@pytest.fixture(scope="module")
-def shards(tiny_folder, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shards") / "train"
-    gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
-    source = LibsvmSource(str(tiny_folder / "*.svm"), blocksize=8192)
-    dkfeat.featurize(source, folder, gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
-    return folder
-
-
 def train_process(shards, out, options, kill=None):
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     if kill is not None:
@@ -157,18 +145,18 @@ OPTIONS = {
     ],
     ids=lambda kills: " ".join(kills),
 )
-def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, shards, tmp_path):
-    calm = train_process(shards, tmp_path / "calm.npz", OPTIONS)
+def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, folder, tmp_path):
+    calm = train_process(folder, tmp_path / "calm.npz", OPTIONS)
     assert calm.returncode == 0, calm.stderr
     expected = dict(np.load(tmp_path / "calm.npz"))
     options = OPTIONS | {"checkpoint": str(tmp_path / "state")}
     # each run goes on where the one before was killed
     for kill in kills:
-        killed = train_process(shards, tmp_path / "never.npz", options, kill)
+        killed = train_process(folder, tmp_path / "never.npz", options, kill)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         if kill == "after_checkpoint:1":
             assert b'"batches":3' in (tmp_path / "state" / CURRENT).read_bytes()  # within the first epoch
-    resumed = train_process(shards, tmp_path / "resumed.npz", options)
+    resumed = train_process(folder, tmp_path / "resumed.npz", options)
     assert resumed.returncode == 0, resumed.stderr
     found = dict(np.load(tmp_path / "resumed.npz"))
     assert not (tmp_path / "never.npz").exists()

@@ -9,7 +9,7 @@ from dkfeat.config.train import CLASS_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecConflictError
 from dkfeat.learn import checks
 from dkfeat.learn import train as sgd
-from dkfeat.learn.sgd import descent
+from dkfeat.learn.sgd import descent, epochs
 from dkfeat.learn.train import default_epochs
 from tests.learn.fakes import FakeShards, blobs, by_sgd
 from tests.reference import descent as reference
@@ -39,12 +39,7 @@ def test_train__same_seed_same_weights_and_another_seed_others():
     np.testing.assert_array_equal(first.coef, second.coef)
     np.testing.assert_array_equal(first.intercept, second.intercept)
     assert not np.array_equal(first.coef, other.coef)
-
-
-def test_train__every_epoch_has_an_order_of_its_own():
-    data = FakeShards(*blobs(50, 2, seed=1))
-    quiet(data, epochs=4)
-    assert len(set(data.seeds)) == 4
+    assert len(set(data.seeds)) == 4  # each epoch has an order of its own
 
 
 def test_train__weights_are_for_features_as_the_map_gives_them():
@@ -117,6 +112,18 @@ def test_train__progress(progress, capsys):
     assert [entry["epoch"] for entry in seen] == ([1, 2] if progress == "callable" else [])
 
 
+def test_epoch_lines__show_the_first_the_last_and_one_every_few_seconds(monkeypatch, capsys):
+    seconds = [0.0]
+    monkeypatch.setattr(epochs.time, "monotonic", lambda: seconds[0])
+    lines = epochs.EpochLines(9)
+    for epoch in range(1, 10):
+        seconds[0] += 2.0
+        lines({"epoch": epoch, "rows": 100, "test_accuracy": 0.5})
+    shown = capsys.readouterr().err.splitlines()
+    assert [line.split()[2] for line in shown] == ["1", "4", "7", "9"]
+    assert shown[0] == "train: epoch 1 of 9, test accuracy 50.00%, 50 rows/s"
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_classes", "epochs"), [(100, 2, 40), (30_000, 2, 10), (15_000, 26, 40), (10**8, 2, 5)]
 )
@@ -164,42 +171,29 @@ def test_train__a_drawn_seed_is_recorded_and_gives_the_same_weights_again():
     np.testing.assert_array_equal(drawn.coef, again.coef)
 
 
-def test_train__one_class_only():
-    with pytest.raises(InputError, match="all 20 rows have the label 3"):
-        quiet(FakeShards(*blobs(20, 1, seed=1)))
-
-
-def test_train__no_rows():
+def test_train__labels_that_cannot_be_trained():
     X, y = blobs(20, 2, seed=1)
-    with pytest.raises(InputError, match="no rows"):
-        quiet(FakeShards(X[:0], y[:0]))
-
-
-def test_train__too_many_labels_for_classes():
-    with pytest.raises(ConfigError, match="regression"):
-        quiet(FakeShards(*blobs(20, 2, seed=1), classes=None))
-
-
-def test_train__a_label_that_the_manifest_does_not_list():
-    with pytest.raises(ShardError, match="label 3, which the manifest does not list"):
-        quiet(FakeShards(*blobs(20, 2, seed=1), classes=(4, 5)))
-
-
-@pytest.mark.fault("V-08")
-def test_train__test_shards_of_another_map():
-    train, test = FakeShards(*blobs(20, 2, seed=1)), FakeShards(*blobs(20, 2, seed=2), seed=9)
-    with pytest.raises(
-        SpecConflictError,
-        match=r"the test shards: made by another map than .* map\.seed: 9 there, 0 asked; .* like=TRAIN",
+    for data, error, words in (
+        (FakeShards(*blobs(20, 1, seed=1)), InputError, "all 20 rows have the label 3"),
+        (FakeShards(X[:0], y[:0]), InputError, "no rows"),
+        (FakeShards(X, y, classes=None), ConfigError, "task='regression'"),
+        (FakeShards(X, y, classes=(4, 5)), ShardError, "label 3, which the manifest does not list"),
     ):
-        quiet(train, test=test)
+        with pytest.raises(error, match=words):
+            quiet(data)
 
 
 @pytest.mark.fault("V-08")
-def test_train__test_rows_of_another_index_base():
-    train, test = FakeShards(*blobs(20, 2, seed=1)), FakeShards(*blobs(20, 2, seed=2), zero_based=True)
-    with pytest.raises(SpecConflictError, match="with zero_based=True, the training shards' with zero_based=False"):
-        quiet(train, test=test)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": 9}, r"the test shards: made by another map than .* map\.seed: 9 there, 0 asked; .* like=TRAIN"),
+        ({"zero_based": True}, "with zero_based=True, the training shards' with zero_based=False"),
+    ],
+)
+def test_train__test_shards_of_other_features(options, words):
+    with pytest.raises(SpecConflictError, match=words):
+        quiet(FakeShards(*blobs(20, 2, seed=1)), test=FakeShards(*blobs(20, 2, seed=2), **options))
 
 
 @pytest.mark.parametrize(("average", "gib"), [(True, 40), (False, 24)])

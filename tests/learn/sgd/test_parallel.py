@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file, load_digits
 
 import dkfeat
-from dkfeat import GCWSFeatures, LibsvmSource
+from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.dataset.rows import RowsCache
@@ -18,19 +19,9 @@ from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights
 from dkfeat.learn.sgd.parallel import PartPlacement, assign_shards
 from dkfeat.learn.sgd.rows import TrainingRows
 from tests.conftest import ROWS, libsvm_text
+from tests.engine.helpers import featurized
 from tests.faults.processes.saboteurs import KillInEpochs
 from tests.learn.fakes import by_sgd, run_epoch
-
-
-@pytest.fixture(scope="module")
-def folder(tiny_folder, tmp_path_factory):
-    """Eight shards or more of the tiny rows."""
-    folder = tmp_path_factory.mktemp("parts") / "train"
-    gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
-    source = LibsvmSource(str(tiny_folder / "*.svm"), blocksize=8192)
-    dkfeat.featurize(source, folder, gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
-    assert dkfeat.open_shards(folder).n_shards >= 8
-    return folder
 
 
 def trained(shards, **options):
@@ -45,6 +36,28 @@ def bits(model):
 @pytest.fixture(scope="module")
 def three_parts(folder):
     return bits(trained(folder, parts=3, scheduler="synchronous"))
+
+
+@pytest.mark.fault("D-10")
+def test_train__a_small_buffer_and_loaders_give_the_same_weights(folder):
+    options = {"epochs": 2, "shuffle_rows": ROWS // 5, "validation_fraction": 0.2, "alpha": [1e-6, 1e-4]}
+    first, *others = (trained(folder, loaders=loaders, **options) for loaders in (1, 1, 2, 3))
+    assert {bits(model) for model in others} == {bits(first)}
+    assert all(model.history == first.history for model in others)
+    assert bits(trained(folder, **options, random_state=4)) != bits(first)
+
+
+def test_train__dense_features_are_learnt_saved_and_served(tmp_path):
+    digits = load_digits()
+    dump_svmlight_file(digits.data, digits.target, str(tmp_path / "digits.svm"), zero_based=False)
+    fourier = FourierFeatures(n_components=512, gamma=8.0, random_state=0)
+    featurized(LibsvmSource(str(tmp_path / "digits.svm"), n_features=64), tmp_path / "shards", map=fourier)
+    model = trained(tmp_path / "shards", epochs=5)
+    model.save(tmp_path / "model")
+    served = dkfeat.load_model(tmp_path / "model").predict(digits.data)
+    X, _ = dkfeat.open_shards(tmp_path / "shards").to_scipy()
+    assert np.mean(served == digits.target) > 0.97
+    np.testing.assert_array_equal(served, model.classes[(X @ model.coef.T + model.intercept).argmax(axis=1)])
 
 
 counts = st.lists(st.integers(0, 1000), min_size=1, max_size=40)

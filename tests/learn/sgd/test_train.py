@@ -1,6 +1,5 @@
 """What training does beyond one model of classes: regression, lists of labels, weights, grids, early stopping."""
 
-import dask
 import numpy as np
 import pytest
 from scipy import sparse
@@ -8,8 +7,7 @@ from sklearn.linear_model import SGDRegressor
 from sklearn.svm import LinearSVC
 
 import dkfeat
-from dkfeat import GCWSFeatures, LibsvmSource, MaclaurinFeatures, ParquetSource
-from dkfeat.config import ExecutionConfig
+from dkfeat import GCWSFeatures, MaclaurinFeatures, ParquetSource
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.score import Moments
@@ -17,7 +15,8 @@ from dkfeat.learn.sgd import epochs
 from dkfeat.learn.sgd import rows as training_rows
 from dkfeat.learn.sgd.rows import TrainingRows, is_held_out
 from dkfeat.learn.train import train
-from tests.learn.fakes import FakeShards, blobs, by_sgd
+from tests.engine.helpers import featurized
+from tests.learn.fakes import FakeShards, blobs, by_sgd, write_rows
 
 
 def quiet(*arguments, **options):
@@ -52,6 +51,9 @@ def test_regression__comes_near_scikit_learn(loss):
 
 def test_regression__huber_hardly_heeds_outliers():
     X, y = numbers(2000, 1)
+    assert (
+        quiet(FakeShards(X, y, classes=None), task="regression", epochs=2).task == "regression"
+    )  # too many for classes
     spoilt = y.copy()
     spoilt[::20] += 3000
     test_rows = FakeShards(*numbers(1000, 2))
@@ -74,13 +76,6 @@ def test_regression__labels_beyond_float32():
     assert moments.squared_deviations == np.inf
 
 
-def test_regression__labels_beyond_10_000_values():
-    X, y = numbers(200, 1)
-    assert quiet(FakeShards(X, y, classes=None), task="regression", epochs=2).task == "regression"
-    with pytest.raises(ConfigError, match="task='regression'"):
-        quiet(FakeShards(X, y, classes=None))
-
-
 def test_regression__all_labels_equal():
     X, _ = numbers(50, 1)
     model = quiet(FakeShards(X, np.full(50, 7.0)), task="regression", epochs=2)
@@ -98,11 +93,6 @@ def test_multilabel__each_label_is_learnt_against_the_rest():
     # each label by itself gives the same weights
     alone = quiet(FakeShards(X, np.where(member[y - 3][:, 1], 1, 0)), validation_fraction=0.2)
     np.testing.assert_allclose(model.coef[1], alone.coef[0], rtol=1e-3, atol=1e-5)
-
-
-def test_multilabel__a_regression_or_class_weights_are_refused():
-    X, _ = blobs(20, 2, seed=1)
-    data = FakeShards(X, sparse.csr_matrix(np.eye(20, 2, dtype=np.uint8)), classes=(1, 2), multilabel=True)
     for options, words in (({"task": "regression"}, "list of labels"), ({"class_weight": "balanced"}, "single class")):
         with pytest.raises(ConfigError, match=words):
             quiet(data, **options)
@@ -136,16 +126,6 @@ def test_weights__of_absurd_size_are_refused_and_others_change_nothing():
     for size in (1e-200, 1e200):
         with pytest.raises(InputError, match="multiply all of them by one number"):
             quiet(FakeShards(X, y, weight=np.full(300, size)))
-
-
-def test_class_weight__moves_the_border():
-    X, y = blobs(600, 2, seed=1, spread=1.2)
-    data = FakeShards(X, y)
-    share = {
-        name: np.mean(quiet(data, epochs=5, class_weight=weight).predict(data.codes) == 4)
-        for name, weight in (("plain", None), ("more", {4: 5.0}), ("text", {"3": 5}))
-    }
-    assert share["text"] < share["plain"] < share["more"]
 
 
 def test_class_weight__balanced_is_in_inverse_proportion_to_rows():
@@ -303,27 +283,14 @@ def test_is_held_out__holds_the_share_and_depends_on_the_seed():
     assert is_held_out(np.empty(0, np.int64), 0.1, 0).shape == (0,)
 
 
-@pytest.fixture(scope="module")
-def cuts(tiny_folder, tmp_path_factory):
-    """The same rows in shards of two sizes."""
-    folder = tmp_path_factory.mktemp("cuts")
-    gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
-    for blocksize in (8192, 1 << 20):
-        source = LibsvmSource(str(tiny_folder / "*.svm"), blocksize=blocksize)
-        dkfeat.featurize(
-            source, folder / str(blocksize), gcws, progress=False, client=ExecutionConfig(scheduler="synchronous")
-        )
-    return folder / "8192", folder / str(1 << 20)
-
-
 @pytest.mark.fault("D-10")
-def test_held_out__rows_do_not_depend_on_how_shards_are_cut(cuts):
+def test_held_out__rows_do_not_depend_on_how_shards_are_cut(folder, tiny_folder, tmp_path):
+    featurized(str(tiny_folder / "*.svm"), tmp_path / "other", like=folder, map=None)
     found = []
-    for folder in cuts:
-        data = dkfeat.open_shards(folder)
+    for shards in (folder, tmp_path / "other"):
+        data = dkfeat.open_shards(shards)
         rows = TrainingRows(data, fraction=0.2, seed=3, shuffle_rows=None)
         found.append(sparse.vstack([X for X, _ in rows.held_out()]))
-    assert cuts[0] != cuts[1]
     assert found[0].shape[0] > 50
     assert (found[0] != found[1]).nnz == 0
 
@@ -335,7 +302,7 @@ def test_train__without_labels(tmp_path):
     pq.write_table(pa.table({"a": [1.0, 2.0], "b": [0.5, 0.0]}), tmp_path / "rows.parquet")
     source = ParquetSource(str(tmp_path / "rows.parquet"), features=["a", "b"], label=None)
     gcws = GCWSFeatures(n_components=16, i_bits=4, random_state=0)
-    dkfeat.featurize(source, tmp_path / "shards", gcws, progress=False, client=ExecutionConfig(scheduler="synchronous"))
+    featurized(source, tmp_path / "shards", map=gcws)
     with pytest.raises(InputError, match="rows have no labels; featurize with label=COLUMN"):
         quiet(tmp_path / "shards")
 
@@ -343,15 +310,8 @@ def test_train__without_labels(tmp_path):
 def test_train__features_of_any_length_are_scaled(tmp_path):
     # degree 3 without normalising: rows far longer than 1, on which steps for unit length diverge
     X, y = blobs(400, 3, seed=1)
-    X = X * 20
-    lines = [
-        f"{label} " + " ".join(f"{j + 1}:{v:.6g}" for j, v in enumerate(row))
-        for label, row in zip(y, X.toarray(), strict=True)
-    ]
-    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
-    features = MaclaurinFeatures(n_components=256, kernel="polynomial", degree=3, random_state=0)
-    with dask.config.set(scheduler="synchronous"):
-        dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "shards", features, progress=False)
+    maclaurin = MaclaurinFeatures(n_components=256, kernel="polynomial", degree=3, random_state=0)
+    featurized(write_rows(tmp_path / "rows.svm", X * 20, y), tmp_path / "shards", map=maclaurin)
     model = quiet(tmp_path / "shards", test=tmp_path / "shards", epochs=10)
     features, labels = dkfeat.open_shards(tmp_path / "shards").to_scipy()
     scale = np.sqrt(np.mean(np.square(features).sum(axis=1)))
@@ -373,20 +333,9 @@ def test_class_weights__however_large_do_not_diverge(loss, heavy):
 def test_train__some_rows_are_far_longer_than_others(loss, tmp_path):
     X, y = blobs(300, 2, seed=1)
     X = X.multiply(np.where(np.arange(300) % 20 == 7, 30.0, 1.0)[:, None]).tocsr()  # 27,000 times, for degree 3
-    lines = [
-        f"{label} " + " ".join(f"{j + 1}:{v:.5f}" for j, v in zip(row.indices, row.data, strict=True))
-        for label, row in zip(y, X, strict=True)
-    ]
-    (tmp_path / "rows.svm").write_text("\n".join(lines))
     maclaurin = MaclaurinFeatures(n_components=32, kernel="polynomial", random_state=0)
-    dkfeat.featurize(
-        tmp_path / "rows.svm",
-        tmp_path / "f",
-        maclaurin,
-        progress=False,
-        client=ExecutionConfig(scheduler="synchronous"),
-    )
-    model = train(tmp_path / "f", dkfeat.SGD(loss=loss, epochs=5), progress=False)
+    featurized(write_rows(tmp_path / "rows.svm", X, y), tmp_path / "shards", map=maclaurin)
+    model = quiet(tmp_path / "shards", loss=loss, epochs=5)
     assert np.isfinite(model.coef).all()
     assert np.isfinite(model.history[-1]["loss"])
 
