@@ -407,13 +407,13 @@ class CirculantProjection(StructuredProjection):
         return signs, ((words * np.uint64(self.n_mixtures)) >> np.uint64(32)).astype(np.int64)
 
 
-def check_mixtures(n_mixtures: Any) -> int | Literal["log2"]:
+def check_mixtures(n_mixtures: Any, name: str = "n_mixtures") -> int | Literal["log2"]:
     """Return an estimator's parameter if it is "log2" or an integer from 1 to 65,536, or raise ConfigError."""
     if isinstance(n_mixtures, str):
         if n_mixtures != "log2":
-            raise ConfigError(f"n_mixtures={n_mixtures!r}, but it must be 'log2' or an integer from 1 to 65,536")
+            raise ConfigError(f"{name}={n_mixtures!r}, but it must be 'log2' or an integer from 1 to 65,536")
         return "log2"
-    return check_integer(n_mixtures, "n_mixtures", low=1, high=2**16)
+    return check_integer(n_mixtures, name, low=1, high=2**16)
 
 
 def mixtures_of(n_mixtures: int | Literal["log2"], n_features: int) -> int:

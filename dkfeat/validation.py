@@ -131,10 +131,8 @@ def check_seed(random_state: Any) -> int:
 
     Raises
     ------
-    ValueError
-        For an integer out of range.
-    TypeError
-        For any other type.
+    ConfigError
+        For any other value.
 
     Examples
     --------
@@ -153,8 +151,8 @@ def check_seed(random_state: Any) -> int:
         seed = int(random_state)
         if 0 <= seed < _SEED_LIMIT:
             return seed
-        raise ValueError(f"random_state={seed}, but a seed lies in [0, 2**64); choose a non-negative integer")
-    raise TypeError(
+        raise ConfigError(f"random_state={seed}, but a seed lies in [0, 2**64); choose a non-negative integer")
+    raise ConfigError(
         f"random_state={random_state!r} of type {type(random_state).__name__}; "
         "pass an integer in [0, 2**64), None, or a generator of numpy"
     )

@@ -42,7 +42,7 @@ def test_check_seed__out_of_range(seed):
 
 @pytest.mark.parametrize("seed", [1.0, "7", True, [1]])
 def test_check_seed__other_types(seed):
-    with pytest.raises(TypeError, match="pass an integer"):
+    with pytest.raises(ValueError, match="pass an integer"):
         check_seed(seed)
 
 

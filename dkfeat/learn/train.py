@@ -159,10 +159,7 @@ def train(
         solver = SOLVERS[check_choice(solver, "solver", tuple(SOLVERS))]()
     if not isinstance(solver, SGD | Liblinear):
         raise ConfigError(f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name")
-    try:
-        seed = check_seed(random_state)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
+    seed = check_seed(random_state)
     data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
     if isinstance(solver, Liblinear):
         # late import: loads scikit-learn's solvers only when they are used

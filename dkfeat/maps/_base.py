@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
@@ -18,30 +20,42 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dkfeat import canonical
 from dkfeat.errors import ConfigError, DkfeatError, InputError, SpecConflictError
 from dkfeat.html import card
-from dkfeat.maps._kernel_estimates import KernelEstimates, fitted_copy
+from dkfeat.maps._kernel_estimates import EstimatedKernel, KernelPairs
 from dkfeat.maps._rows import dask_width, is_dask, transform_blocks
 from dkfeat.messages import show_bytes
 from dkfeat.projections import Projection
 from dkfeat.validation import check_columns, check_integer, check_rows, check_seed
 
 _FLOATS = (np.float64, np.float32)
+N_COMPONENTS = partial(check_integer, low=1, high=2**24)
+"""Check of the number of components."""
+_ANY_WIDTH = 1 << 20
+"""Number of columns assumed for the parameters of an unfitted map."""
 
 
-class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Fitted:
+    """State of a fitted map: parameters as they were in fit, and values derived from them."""
+
+    params: dict[str, Any]
+    """Plain JSON values, as in the spec."""
+    seed: int
+
+
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all feature maps.
 
-    A subclass sets `name`, `version` and `layout`, checks its parameters in `_resolve` and computes in
-    `_transform_rows`. `_resolve` sets `_settings` and, of a map with the parameter `random_state`, `seed_`. A row's
-    features depend only on the fitted map and that row, so rows may be split into blocks of any size, on any number of
-    workers.
+    A subclass is a dataclass, whose fields are the parameters; `n_components` and `random_state` are among them. It
+    sets `name`, `version` and `layout`, lists the checks of its parameters in `_checks`, derives from them what
+    `transform` needs in `_resolve`, and computes in `_transform_rows`. A row's features depend only on the fitted map
+    and that row, so rows may be split into blocks of any size, on any number of workers.
 
     Attributes
     ----------
     n_features_in_ : int
         Columns of the input.
     seed_ : int
-        Root of all random numbers, in [0, 2^64): ``random_state`` itself if that is an integer. A map without the
-        parameter ``random_state`` has none.
+        Root of all random numbers, in [0, 2^64): ``random_state`` itself if that is an integer.
     n_features_out : int
         Number of columns of `transform`.
     encoded_row_bytes : int
@@ -57,10 +71,16 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     _needs_rows: ClassVar[bool] = False
     """True if fit needs rows of the source, and so a pass over it, besides the number of columns."""
 
+    _checks: ClassVar[Mapping[str, Callable[[Any, str], Any]]]
+    """For each parameter that the spec holds, in this order, a function that checks a value, given with the name of the
+    parameter, and returns it as a plain JSON value."""
+
+    n_components: int
+    random_state: Any
     n_features_in_: int
     seed_: int
     _settings: Any
-    """State of the fitted map, set by `_resolve`: the parameters as they were in fit, and values derived from them."""
+    """State of the fitted map, a `Fitted` of its class."""
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
         """Check the parameters and draw the seed, for the width of X.
@@ -78,7 +98,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if is_dask(X):
             return self.fit_width(dask_width(X))
         check_rows(self._as_rows(X, reset=True))
-        self._resolve(self.n_features_in_)
+        self._fit_checked(self.n_features_in_)
         return self
 
     def fit_width(self, n_features: int) -> Self:
@@ -94,9 +114,17 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self : FeatureMap
         """
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)
-        self._resolve(n_features)
+        self._fit_checked(n_features)
         self._set_width(n_features)
         return self
+
+    def _fit_checked(self, n_features: int) -> None:
+        settings = self._resolve(self._checked_params(), n_features, check_seed(self.random_state))
+        self._settings, self.seed_ = settings, settings.seed
+
+    def _checked_params(self) -> dict[str, Any]:
+        """Return the parameters of the spec as plain JSON values, or raise ConfigError."""
+        return {name: check(getattr(self, name), name) for name, check in self._checks.items()}
 
     def _check_params(self) -> None:
         """Check the parameters as far as possible without the width of the source; fit checks everything.
@@ -106,10 +134,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         dkfeat.errors.ConfigError
             If a parameter is out of range for any source.
         """
-        self._check_at_width(1)
-
-    def _check_at_width(self, n_features: int) -> None:
-        clone(self).fit_width(n_features)  # the clone copies a generator, so the original does not advance
+        clone(self).fit_width(self._valid_width)  # the clone copies a generator, so the original does not advance
 
     def _fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:  # noqa: ARG002 - for maps that need rows
         """Fit to a whole source, reading only the rows that the map's seed selects.
@@ -134,7 +159,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         spec, own = other.to_spec(), self.get_params(deep=False)
         usual = {name: item.default for name, item in signature(type(self)).parameters.items()}
-        values = spec["params"] | ({"random_state": spec["seed"]} if self._is_random() else {})
+        values = spec["params"] | {"random_state": spec["seed"]}
         taken = {name: value for name, value in values.items() if _is_same(own[name], usual[name])}
         try:
             clone(self).set_params(**taken)._restore(other.n_features_in_, other._fitted_arrays())
@@ -184,19 +209,176 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         check_is_fitted(self)
         return encoded
 
+    @property
+    def kernel_range(self) -> tuple[float, float]:
+        """Kernel values that `expected_error_at` accepts: 0 to 1, except for dot-product kernels."""
+        kernel = self._fitted_copy()._estimated_kernel()
+        return kernel.low, kernel.high
+
+    def exact_kernel(self, X: Any, Y: Any = None) -> NDArray[np.float64]:
+        """Compute the kernel that inner products of the features estimate.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_x, n_features)
+        Y : like X, of shape (n_y, n_features), default=X
+
+        Returns
+        -------
+        similarities : ndarray of shape (n_x, n_y), float64
+
+        Examples
+        --------
+        >>> import dkfeat, numpy as np
+        >>> X = np.array([[1.0, -2.0], [1.0, 2.0]])
+        >>> dkfeat.GCWSFeatures(normalize="l1").fit(X).exact_kernel(X)
+        array([[1. , 0.2],
+               [0.2, 1. ]])
+        """
+        kernel = self._estimated_kernel()
+        return kernel.exact(self._check_rows(X), None if Y is None else self._check_rows(Y))
+
+    def estimate_kernel(self, X: Any, Y: Any = None) -> NDArray[np.float64]:
+        """Estimate the kernel from encoded rows alone, by their inner products.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_x, n_features_out)
+            Rows as `encode` returns them or a shard stores them.
+        Y : like X, of shape (n_y, n_features_out), default=X
+
+        Returns
+        -------
+        similarities : ndarray of shape (n_x, n_y), float64
+        """
+        check_is_fitted(self)
+        left = np.asarray(X, dtype=np.float64)
+        right = left if Y is None else np.asarray(Y, dtype=np.float64)
+        if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
+            raise InputError(
+                f"features have the shapes {left.shape} and {right.shape}; pass results of encode(X) of this map"
+            )
+        return left @ right.T
+
+    def expected_error(self, X: Any, Y: Any = None) -> NDArray[np.float64] | None:
+        """Compute the theoretical standard errors of the estimates for pairs of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_x, n_features)
+        Y : like X, of shape (n_y, n_features), default=X
+
+        Returns
+        -------
+        errors : ndarray of shape (n_x, n_y), float64, or None
+            Standard errors. None for Nyström features, whose error depends on the data, and for circulant Laplace
+            features, whose components are correlated, so that theory gives only a bound. For structured projections of
+            `FourierFeatures` the values are for independent directions; the actual errors differ from them by up to a
+            fifth (measured on digits).
+        """
+        kernel = self._estimated_kernel()
+        left, right = self._check_rows(X), None if Y is None else self._check_rows(Y)
+        variances = kernel.variances(left, right, kernel.exact(left, right))
+        return None if variances is None else np.sqrt(variances)
+
+    def expected_error_at(self, similarity: ArrayLike) -> NDArray[np.float64] | None:
+        """Compute the theoretical standard error of an estimate from the kernel's value; the map may be unfitted.
+
+        Parameters
+        ----------
+        similarity : float or array
+            Values of the kernel, within `kernel_range`.
+
+        Returns
+        -------
+        error : ndarray of the same shape, float64, or None
+            For dense projections, exact for `DartFeatures`, for `GCWSFeatures` except for the levels that it drops, for
+            `FourierFeatures` (if normalized, up to terms of 1 / k^2) and for the exponential semigroup kernel. A lower
+            bound for other projections of `LaplaceFeatures`. An upper bound for its reciprocal kernel, over all rows,
+            and for `MaclaurinFeatures`, over rows as long as the radius. None for `NystroemFeatures`, whose error
+            depends on the data.
+
+        Raises
+        ------
+        dkfeat.errors.InputError
+            If a value lies outside `kernel_range`.
+        dkfeat.errors.ConfigError
+            If a parameter of an unfitted map is out of range.
+
+        Examples
+        --------
+        >>> import dkfeat
+        >>> float(dkfeat.FourierFeatures(1024).expected_error_at(0.5).round(4))
+        0.0242
+        """
+        kernel = self._fitted_copy()._estimated_kernel()
+        values = np.asarray(similarity, dtype=np.float64)
+        slack = 1e-9 * (kernel.high - kernel.low)  # for rounding errors in computed values
+        outside = ~((values >= kernel.low - slack) & (values <= kernel.high + slack))
+        if outside.any():
+            raise InputError(
+                f"similarity={float(values[outside].flat[0])!r}, but the kernel {kernel.name} has values from "
+                f"{kernel.low:g} to {kernel.high:g} here; give values in that range"
+            )
+        if kernel.variance_at is None:
+            return None
+        errors: NDArray[np.float64] = np.sqrt(kernel.variance_at(np.clip(values, kernel.low, kernel.high)))
+        return errors
+
+    def kernel_pairs(self, X: Any, *, n_rows: int = 64, random_state: int = 0) -> KernelPairs:
+        """Compare estimates with exact values, for all pairs among randomly drawn rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+        n_rows : int, default=64
+            Number of rows to draw, at least 2; all rows if there are fewer. 64 rows make 2,016 pairs.
+        random_state : int, default=0
+            Seed of the draw.
+
+        Returns
+        -------
+        pairs : KernelPairs
+            Exact values, estimates and their theoretical errors; `dkfeat.plot.kernel_estimates` plots them.
+
+        Raises
+        ------
+        dkfeat.errors.InputError
+            If there are fewer than two rows, or the map rejects rows.
+        """
+        kernel = self._estimated_kernel()
+        most = check_integer(n_rows, "n_rows", low=2, high=1 << 14)
+        rows = self._check_rows(X)
+        if rows.shape[0] < 2:
+            raise InputError(f"X has {rows.shape[0]:,} rows, but a pair needs two; pass two rows or more")
+        drawn = np.random.default_rng(random_state).permutation(rows.shape[0])[:most]
+        drawn.sort()
+        some = rows[drawn]
+        left, right = np.triu_indices(len(drawn), k=1)
+        estimates = self.estimate_kernel(self._encode_rows(some))
+        exact = kernel.exact(some, None)
+        variances = kernel.variances(some, None, exact)
+        return KernelPairs(
+            kernel=kernel.name,
+            left=drawn[left],
+            right=drawn[right],
+            exact=exact[left, right],
+            estimates=estimates[left, right],
+            deviations=None if variances is None else np.sqrt(variances[left, right]),
+            note=kernel.note if variances is not None else "the theoretical error of this map is unknown",
+        )
+
     def to_spec(self) -> dict[str, Any]:
         """Return plain JSON values from which `dkfeat.from_spec` makes an equal map.
 
         Returns
         -------
         spec : dict
-            Keys: map, version, n_features, seed (of a map with random numbers), params, and further keys of the
-            subclass.
+            Keys: map, version, n_features, seed, params, and further keys of the subclass.
         """
         check_is_fitted(self)
-        seed = {"seed": self.seed_} if self._is_random() else {}
-        head = {"map": self.name, "version": self.version, "n_features": self.n_features_in_}
-        return {**head, **seed, **self._spec_part()}
+        head = {"map": self.name, "version": self.version, "n_features": self.n_features_in_, "seed": self.seed_}
+        return {**head, "params": copy.deepcopy(self._settings.params), **self._more_of_spec()}
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal features."""
@@ -214,13 +396,12 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             )
         params = dict(spec.get("params", {}))
         unknown = sorted(set(params) - set(cls._get_param_names()))
-        seed = {"random_state": spec.get("seed")} if cls._is_random() else {}
-        missing = sorted({"n_features", "params", *(["seed"] if seed else [])} - set(spec))
+        missing = sorted({"n_features", "params", "seed"} - set(spec))
         if unknown or missing:
             raise ConfigError(
                 f"spec of {cls.name}: unknown settings {unknown}, missing entries {missing}; was it edited?"
             )
-        fitted = cls(**params, **seed)
+        fitted = cls(**params, random_state=spec["seed"])
         fitted._restore(spec["n_features"], arrays)
         if fitted.to_spec() != dict(spec):
             raise SpecConflictError(
@@ -248,12 +429,16 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             check_is_fitted(self)
 
     @abstractmethod
-    def _resolve(self, n_features: int) -> None:
-        """Check the parameters, draw the seed and keep what `transform` needs."""
+    def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> Fitted:
+        """Derive the state of the fitted map from checked parameters."""
 
     @abstractmethod
-    def _spec_part(self) -> dict[str, Any]:
-        """Return the subclass's part of the spec: ``params`` as they were in fit, and values derived from them."""
+    def _estimated_kernel(self) -> EstimatedKernel:
+        """Describe the kernel of the fitted map; for a map that learns from rows, the kernel of its parameters."""
+
+    def _more_of_spec(self) -> dict[str, Any]:
+        """Return further entries of the spec."""
+        return {}
 
     @abstractmethod
     def _transform_rows(self, X: Any) -> Any:
@@ -271,6 +456,18 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _working_bytes(self) -> int:
         """Memory that a call needs besides rows and features, in bytes; 0 if it is only kilobytes."""
         return 0
+
+    @property
+    def _valid_width(self) -> int:
+        """Number of columns for which the parameters of an unfitted map are valid."""
+        return _ANY_WIDTH
+
+    def _fitted_copy(self) -> Self:
+        """Return a map fitted to some width, or the map itself if it is fitted or needs rows."""
+        if self._needs_rows or self.__sklearn_is_fitted__():
+            return self
+        # the caller's generator does not advance
+        return clone(self).set_params(random_state=0).fit_width(self._valid_width)
 
     @property
     def _n_features_out(self) -> int:  # scikit-learn takes the number of names from it
@@ -310,7 +507,7 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _repr_html_inner(self) -> str:  # scikit-learn shows this HTML for an estimator that is not part of another
         note = "not fitted"
         if self.__sklearn_is_fitted__():
-            note = f"fitted to {self.n_features_in_:,} columns" + (f", seed {self.seed_}" if self._is_random() else "")
+            note = f"fitted to {self.n_features_in_:,} columns, seed {self.seed_}"
         try:
             description = self._description()
         except (DkfeatError, ValueError, TypeError) as error:  # a repr does not raise
@@ -323,51 +520,33 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
 
     def _description(self) -> dict[str, str]:
-        """Describe kernel, sizes and expected error for a card; an unfitted map by its parameters."""
-        fitted = fitted_copy(self)
-        kernel = fitted._estimated_kernel()
-        is_fitted = fitted.__sklearn_is_fitted__()
-        k = (fitted.to_spec()["params"] if is_fitted else fitted.get_params(deep=False)).get("n_components")
+        """Kernel, sizes and error of an estimate."""
+        fitted = self._fitted_copy()
+        kernel, is_fitted = fitted._estimated_kernel(), fitted.__sklearn_is_fitted__()
+        k = fitted._settings.params["n_components"] if is_fitted else fitted.n_components
         if is_fitted:
             sizes = fitted._sizes(k, is_width_known=fitted is self)
         else:  # a map that needs rows
             sizes = {"columns of features": "at most k", "bytes a row": f"at most {4 * k:,}, stored and in memory"}
-        return {
-            "kernel": kernel.name,
-            **({} if k is None else {"components k": f"{k:,}"}),
-            **sizes,
-            "error of an estimate": kernel.describe_error(),
-        }
+        error = kernel.describe_error()
+        return {"kernel": kernel.name, "components k": f"{k:,}", **sizes, "error of an estimate": error}
 
-    def _sizes(self, k: int | None, *, is_width_known: bool) -> dict[str, str]:
-        """Describe the sizes of the features of a fitted map; a copy of an unfitted one has an assumed width."""
-        columns, stored = self.n_features_out, self.encoded_row_bytes
+    def _sizes(self, k: int, *, is_width_known: bool) -> dict[str, str]:
+        """Describe the columns and bytes of a row of features."""
+        columns, stored = f"{self.n_features_out:,}", f"{self.encoded_row_bytes:,}, stored and in memory"
         if self.layout == "codes":
-            ones = int(k or 0)
-            dense = f"as features {show_bytes(8 * ones)} sparse, {show_bytes(4 * columns)} dense"
-            return {
-                "columns of features": f"{columns:,}, {ones:,} of them 1",
-                "bytes a row": f"{stored:,} as stored codes; {dense}",
-            }
-        if is_width_known or not self._columns_per_input:
-            return {"columns of features": f"{columns:,}", "bytes a row": f"{stored:,}, stored and in memory"}
-        each = self._columns_per_input
-        other = columns - each * self.n_features_in_
-        and_other, and_bytes = (f"{other:,} and ", f"{4 * other:,} and ") if other else ("", "")
-        return {
-            "columns of features": f"{and_other}{each:,} for each column of the input",
-            "bytes a row": f"{and_bytes}{4 * each:,} for each column of the input, stored and in memory",
-        }
+            dense = f"as features {show_bytes(8 * k)} sparse, {show_bytes(4 * self.n_features_out)} dense"
+            columns, stored = f"{columns}, {k:,} of them 1", f"{self.encoded_row_bytes:,} as stored codes; {dense}"
+        elif self._columns_per_input and not is_width_known:
+            other = self.n_features_out - self._columns_per_input * self.n_features_in_
+            columns = f"{other:,} and {self._columns_per_input:,} for each column of the input"
+            stored = "4 for each column of features, stored and in memory"
+        return {"columns of features": columns, "bytes a row": stored}
 
     @property
     def _columns_per_input(self) -> int:
-        """Number of columns of `transform` that each further column of the input adds; 0 for most maps."""
+        """Columns of features that each column of the input adds."""
         return 0
-
-    @classmethod
-    def _is_random(cls) -> bool:
-        """Return True if the map draws random numbers, and so has the parameter `random_state` and a seed."""
-        return "random_state" in cls._get_param_names()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_settings")
@@ -379,40 +558,34 @@ class FeatureMap(KernelEstimates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return tags
 
 
-@dataclass(frozen=True, slots=True)
-class FittedProjection:
-    """State of a fitted map."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FittedProjection(Fitted):
+    """State of a map that applies a projection."""
 
-    params: dict[str, Any]
-    """Parameters as they were in fit."""
     operator: Projection
 
 
 class ProjectedMap(FeatureMap):
-    """Base class of maps with one component for each row of a projection; `_resolve` sets a `FittedProjection`."""
+    """Base of maps whose features are functions of the components of a projection."""
 
     layout = "dense"
 
     @property
     def n_features_out(self) -> int:
-        """Number of columns of `transform`: n_components."""
+        """Number of columns of `transform`, n_components."""
         return self._fitted.operator.n_components
 
     @property
     def _working_bytes(self) -> int:
-        """Size of the tables that one call draws, in bytes."""
+        """Memory to draw the projection's tables."""
         return self._fitted.operator.table_bytes
 
-    def _spec_part(self) -> dict[str, Any]:
-        return {"params": dict(self._fitted.params)}
 
-
-def checked_seed(random_state: Any) -> int:
-    """Return the seed that ``random_state`` determines, in [0, 2^64), or raise ConfigError."""
-    try:
-        return check_seed(random_state)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
+def check_flag(value: Any, name: str, *, yes: str, no: str) -> bool:
+    """Return `value` if it is a bool, or raise ConfigError, which says what both values mean."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name}={value!r}, but it must be True ({yes}) or False ({no})")
+    return bool(value)
 
 
 _LONGEST = 120

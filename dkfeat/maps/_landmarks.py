@@ -7,7 +7,6 @@ summed in float64. The order of a sum depends on the landmarks alone, and a zero
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,30 +123,25 @@ class Landmarks:
         wanted = {"indices": "<i8", "indptr": "<i8", "normalization": "<f8", "numbers": "<i8", "values": "<f8"}
         if dtypes != wanted:
             raise ConfigError(f"landmarks need the arrays {wanted}, got {dtypes}")
-        numbers, indptr, indices = (np.array(arrays[name]) for name in ("numbers", "indptr", "indices"))
-        values, normalization = np.array(arrays["values"]), np.array(arrays["normalization"])
-        n_landmarks = len(numbers) if numbers.ndim == 1 else 0
-        if not (
-            n_landmarks
-            and (np.diff(numbers) > 0).all()
-            and numbers[0] >= 0
-            and indptr.shape == (n_landmarks + 1,)
-            and indptr[0] == 0
-            and (np.diff(indptr) >= 0).all()
-            and indices.shape == values.shape == (indptr[-1],)
-            and _ascend(indices, indptr, n_features)
-            and values.all()
-            and normalization.ndim == 2
-            and normalization.shape[0] == n_landmarks
-            and 1 <= normalization.shape[1] <= n_landmarks
-            and np.isfinite(values).all()
-            and np.isfinite(normalization).all()
-        ):
+        numbers, normalization = np.array(arrays["numbers"]), np.array(arrays["normalization"])
+        parts = tuple(np.array(arrays[name]) for name in ("values", "indices", "indptr"))
+        try:
+            rows = sp.csr_matrix(parts, shape=(len(numbers), n_features))
+            rows.check_format(full_check=True)
+            valid = (
+                rows.has_canonical_format
+                and rows.data.all()
+                and np.isfinite(rows.data).all()
+                and np.isfinite(normalization).all()
+                and (np.diff(numbers, prepend=-1) > 0).all()
+                and len(normalization) == len(numbers) >= normalization.shape[1] >= 1
+            )
+        except (IndexError, TypeError, ValueError):  # other shapes
+            valid = False
+        if not valid:
             raise ConfigError(
                 f"the arrays are not landmarks of {n_features:,} columns that dkfeat wrote; restore the file"
             )
-        rows = sp.csr_matrix((values, indices, indptr), shape=(n_landmarks, n_features))
-        rows.has_canonical_format = True
         return cls(numbers, rows, normalization, archive_sha256(arrays))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -168,18 +162,6 @@ def _arrays(numbers: NDArray[np.int64], rows: sp.csr_matrix, normalization: NDAr
         "values": rows.data,
         "normalization": normalization,
     }
-
-
-def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64], n_features: int) -> bool:
-    """Return True if columns are in range and ascend within each row."""
-    if not len(indices):
-        return True
-    rises = np.diff(indices) > 0
-    starts = indptr[1:-1]
-    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = (
-        True  # the first column of a row need not be above the last one of the row before
-    )
-    return bool(rises.all() and indices.min() >= 0 and indices.max() < n_features)
 
 
 def _inverse_root(similarities: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
@@ -207,28 +189,8 @@ _FEW_CELLS = 1 << 18
 """Number of cells of a table of all columns that occur, up to which all of them are common."""
 
 
-class LandmarkProducts(ABC):
-    """Inner products with the landmarks."""
-
-    has_single = False
-    """Whether landmarks are float32, so that rows may be, too: products of 64 columns are then summed in float32."""
-
-    @abstractmethod
-    def as_rows(self, X: Any, dtype: Any = np.float64) -> Any:
-        """Convert finite dense rows, or canonical sparse ones, to the form that `add` takes."""
-
-    @abstractmethod
-    def add(self, rows: Any, out: NDArray[np.float64]) -> None:
-        """Add products to `out`, of shape (n_samples, n_landmarks) with columns padded to whole tiles."""
-
-    @property
-    @abstractmethod
-    def n_bytes(self) -> int:
-        """Memory in bytes."""
-
-
-class _FromTable(LandmarkProducts):
-    """Landmarks as a dense table."""
+class _FromTable:
+    """Inner products with landmarks kept as a dense table."""
 
     def __init__(self, landmarks: sp.csr_matrix) -> None:
         self.n_landmarks = landmarks.shape[0]
@@ -240,17 +202,17 @@ class _FromTable(LandmarkProducts):
         return self.table.astype(np.float32)
 
     @cached_property
-    def has_single(self) -> bool:  # type: ignore[override]
-        """See `LandmarkProducts.has_single`."""
+    def has_single(self) -> bool:
+        """True if landmarks are float32, so that rows may be, too: 64 products each are then summed in float32."""
         with np.errstate(over="ignore"):
             return np.array_equal(self.single_table, self.table)
 
     def as_rows(self, X: Any, dtype: Any = np.float64) -> Any:
-        """See `LandmarkProducts.as_rows`."""
+        """Convert finite dense rows, or canonical sparse ones, to the form that `add` takes."""
         return X.astype(dtype, copy=False) if sp.issparse(X) else owned(X, dtype)
 
     def add(self, rows: Any, out: NDArray[np.float64]) -> None:
-        """See `LandmarkProducts.add`."""
+        """Add products to `out`, of shape (n_samples, n_landmarks) with columns padded to whole tiles."""
         n_columns, table = rows.shape[1], self.single_table if rows.dtype == np.float32 else self.table
         tables = [(0, self.n_landmarks, table)]
         if sp.issparse(rows):
@@ -261,12 +223,14 @@ class _FromTable(LandmarkProducts):
 
     @property
     def n_bytes(self) -> int:
-        """See `LandmarkProducts.n_bytes`."""
+        """Memory in bytes."""
         return self.table.nbytes * 3 // 2
 
 
-class _ByColumn(LandmarkProducts):
-    """Sparse landmarks: a table of the columns that many of them hold, and the values in rare columns."""
+class _ByColumn:
+    """Inner products with sparse landmarks: a table of the columns that many hold, and the values in rare columns."""
+
+    has_single = False
 
     def __init__(self, landmarks: sp.csr_matrix) -> None:
         columns, order = np.unique(landmarks.indices, return_inverse=True)
@@ -282,11 +246,11 @@ class _ByColumn(LandmarkProducts):
         self.bounds, self.rows, self.values = rare.indptr.astype(np.uint64), rare.indices.astype(np.uint32), rare.data
 
     def as_rows(self, X: Any, dtype: Any = np.float64) -> Any:
-        """See `LandmarkProducts.as_rows`."""
+        """Convert finite dense rows, or canonical sparse ones, to the form that `add` takes."""
         return (X if sp.issparse(X) else rows_as_csr(X)).astype(dtype, copy=False)
 
     def add(self, rows: Any, out: NDArray[np.float64]) -> None:
-        """See `LandmarkProducts.add`."""
+        """Add products to `out`, of shape (n_samples, n_landmarks) with columns padded to whole tiles."""
         indptr, positions = rows.indptr.astype(np.int64), self.held.positions(rows.indices)
         common = np.empty(len(indptr), np.int64), np.empty(rows.nnz + 1, np.int64), np.empty(rows.nnz + 1)
         values = owned(rows.data)
@@ -296,11 +260,11 @@ class _ByColumn(LandmarkProducts):
 
     @property
     def n_bytes(self) -> int:
-        """See `LandmarkProducts.n_bytes`."""
+        """Memory in bytes."""
         return self.table.nbytes + 64 * len(self.values) + self.held.n_bytes
 
 
-def landmark_products(landmarks: sp.csr_matrix) -> LandmarkProducts:
+def landmark_products(landmarks: sp.csr_matrix) -> _FromTable | _ByColumn:
     """Prepare landmarks, which are canonical float64 rows."""
     is_sparse = landmarks.shape[0] * landmarks.shape[1] > _SPARSITY * landmarks.nnz
     return _ByColumn(landmarks) if is_sparse else _FromTable(landmarks)
@@ -328,18 +292,15 @@ _HIGHEST_DEGREE = 4
 """Highest degree of a polynomial kernel of products summed in float32: a power multiplies their relative error."""
 
 
-class LandmarkKernel(ABC):
-    """Kernel values of rows with the landmarks."""
+class LandmarkKernel:
+    """Kernel values of rows with the landmarks, by the exact kernel."""
 
-    block_size = 1 << 19
-    """Maximum number of kernel values computed at a time, and of values in a block of dense rows."""
-    most_rows = 512
-    """Maximum number of rows in a block."""
+    block_size, most_rows = 1 << 21, 1 << 21
+    """Maximum number of kernel values computed at a time, and of values in a block of dense rows; and of its rows."""
 
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         self.kernel, self.landmarks = kernel, landmarks
 
-    @abstractmethod
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """Compute the kernel values of finite dense rows, or of canonical sparse ones.
 
@@ -358,6 +319,7 @@ class LandmarkKernel(ABC):
         dkfeat.errors.InputError
             If a row is outside the domain of the kernel.
         """
+        return _rounded(self.kernel(X, self.landmarks), dtype)
 
     def rows_at_a_time(self, X: Any) -> int:
         """Return the number of rows of X in a block: enough to read the tables rarely, few enough for the caches."""
@@ -370,18 +332,10 @@ class LandmarkKernel(ABC):
         return 0
 
 
-class ExactKernel(LandmarkKernel):
-    """Kernel values by the exact kernel, which prepares the landmarks for every block."""
-
-    block_size, most_rows = 1 << 21, 1 << 21
-
-    def values(self, X: Any, dtype: Any) -> NDArray[Any]:
-        """See `LandmarkKernel.values`."""
-        return _rounded(self.kernel(X, self.landmarks), dtype)
-
-
 class GmmKernel(LandmarkKernel):
     """Kernel values of the min-max kernels."""
+
+    block_size, most_rows = 1 << 19, 512
 
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         super().__init__(kernel, landmarks)
@@ -402,6 +356,8 @@ class GmmKernel(LandmarkKernel):
 
 class ProductKernel(LandmarkKernel):
     """Kernel values from inner products with the landmarks in float64, or partly in float32 where that is enough."""
+
+    block_size, most_rows = 1 << 19, 512
 
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         super().__init__(kernel, landmarks)
@@ -499,7 +455,7 @@ def landmark_kernel(kernel: NamedKernel, landmarks: sp.csr_matrix) -> LandmarkKe
         prepared = DistanceKernel(kernel, landmarks)
         if prepared.is_accurate:
             return prepared
-    return ExactKernel(kernel, landmarks)
+    return LandmarkKernel(kernel, landmarks)
 
 
 def _rounded(values: NDArray[np.float64], dtype: Any) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from dkfeat.compiled.products.rows import (
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels._rows import repeated_row
-from dkfeat.validation import check_choice, check_columns, check_finite, check_real, rows_as_csr
+from dkfeat.validation import check_columns, check_finite, check_real, rows_as_csr
 
 
 def is_dask(X: Any) -> bool:
@@ -203,10 +204,21 @@ class RowPreparation:
     """Norm by which each row is divided, in float64."""
 
     @classmethod
-    def checked(cls, *, n_features: int, center: Any, normalize: Any) -> RowPreparation:
-        """Make a preparation from an estimator's parameters, or raise ConfigError."""
-        normalize = check_choice(normalize, "normalize", (None, "l1", "l2", "max"))
-        return cls(n_features=n_features, center=_check_center(center, n_features), normalize=normalize)
+    def of(cls, n_features: int, center: float | list[float] | None, normalize: Any) -> RowPreparation:
+        """Make a preparation from checked parameters, or raise ConfigError if they do not suit the width."""
+        columns = np.array(center) if isinstance(center, list) else center
+        if isinstance(columns, np.ndarray) and len(columns) != n_features:
+            raise ConfigError(
+                f"center has {len(columns):,} values, but it must be one number, or one finite number for each of the "
+                f"{n_features:,} columns; set center accordingly"
+            )
+        n_filled = np.count_nonzero(columns) if isinstance(columns, np.ndarray) else n_features * bool(columns)
+        if n_filled > _CENTER_LIMIT:
+            raise ConfigError(
+                f"center fills in {n_filled:,} columns, so that every row becomes a vector of that many values, but at "
+                f"most {_CENTER_LIMIT:,} are allowed; centre only the columns that need it, or none"
+            )
+        return cls(n_features=n_features, center=columns, normalize=normalize)
 
     def blocks(self, X: Any) -> Iterator[sp.csr_matrix]:
         """Yield prepared rows as canonical CSR blocks, in order; one empty block if there are no rows.
@@ -217,7 +229,7 @@ class RowPreparation:
         """
         center = self._center_row()
         for rows in self._cut(X, center):
-            block = rows_as_csr(_slice(X, rows), first_row=rows.start)
+            block = rows_as_csr(slice_rows(X, rows), first_row=rows.start)
             if center is not None:
                 block = _subtract(block, center)
                 check_finite(block, first_row=rows.start, cause="after the centre was subtracted")
@@ -251,45 +263,51 @@ class RowPreparation:
         return normalised
 
 
-def _check_center(center: Any, n_features: int) -> float | NDArray[np.float64] | None:
-    if center is None:
-        return None
-    if isinstance(center, numbers.Real):
-        number = check_real(center, "center")
-        _check_filled(n_features if number else 0)
-        return number
+def check_center(center: Any, name: str) -> float | list[float] | None:
+    """Return a centre as plain JSON values, or raise ConfigError unless it is a number or a row of finite ones."""
+    if center is None or isinstance(center, numbers.Real):
+        return None if center is None else check_real(center, name)
     try:
-        columns = np.array(center, dtype=np.float64)  # a copy: a fitted map does not change with its parameters
-    except (TypeError, ValueError) as error:
+        columns = np.array(center, dtype=np.float64)
+    except (TypeError, ValueError):
+        columns = np.array(np.nan)
+    if columns.ndim != 1 or not np.isfinite(columns).all():
         raise ConfigError(
-            f"center={center!r:.100}, but it must be one number, or one finite number for each column; set center "
+            f"{name}={center!r:.100}, but it must be one number, or one finite number for each column; set {name} "
             "accordingly"
+        )
+    values: list[float] = columns.tolist()
+    return values
+
+
+@contextmanager
+def rows_from(first: int) -> Iterator[None]:
+    """Make errors number rows in the whole array, of which a block that begins at the row `first` is processed."""
+    try:
+        yield
+    except InputError as error:
+        if error.row is None or not first:
+            raise
+        row = first + error.row
+        raise InputError(
+            f"{error}; this row number counts from row {first:,} of X: it is row {row:,} of X",
+            row=row,
+            column=error.column,
         ) from error
-    if columns.shape != (n_features,) or not np.isfinite(columns).all():
-        raise ConfigError(
-            f"center has shape {columns.shape}, but it must be one number, or one finite number for each of the "
-            f"{n_features:,} columns; set center accordingly"
-        )
-    _check_filled(int(np.count_nonzero(columns)))
-    return columns
 
 
-def _check_filled(n_columns: int) -> None:
-    if n_columns > _CENTER_LIMIT:
-        raise ConfigError(
-            f"center fills in {n_columns:,} columns, so that every row becomes a vector of that many values, but at "
-            f"most {_CENTER_LIMIT:,} are allowed; centre only the columns that need it, or none"
-        )
-
-
-def _slice(X: Any, rows: slice) -> Any:
+def slice_rows(X: Any, rows: slice) -> Any:
+    """Return some rows, those of a CSR matrix without a copy of their values."""
     if not sp.issparse(X):
         return X[rows]
     if rows == slice(0, X.shape[0]):
         return X
     indptr = X.indptr[rows.start : rows.stop + 1]
     held = slice(indptr[0], indptr[-1])
-    return sp.csr_matrix((X.data[held], X.indices[held], indptr - indptr[0]), shape=(len(indptr) - 1, X.shape[1]))
+    parts = X.data[held], X.indices[held], indptr - indptr[0]
+    block = sp.csr_matrix(parts, shape=(len(indptr) - 1, X.shape[1]))
+    block.has_canonical_format = X.has_canonical_format
+    return block
 
 
 def _subtract(rows: sp.csr_matrix, center: sp.csr_matrix) -> sp.csr_matrix:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,30 +18,39 @@ from dkfeat.compiled.sampling.codes import in_whole_bytes, keep_best, one_hot_co
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import gmm
 from dkfeat.kernels.minmax import gmm_pairs
-from dkfeat.maps._base import FeatureMap, checked_seed
+from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import EstimatedKernel
-from dkfeat.maps._rows import RowPreparation
+from dkfeat.maps._rows import RowPreparation, check_center
 from dkfeat.theory.fourier import gcws_variance
 from dkfeat.theory.gmm import rho_from_gmm
-from dkfeat.validation import MAX_POWER, check_integer, check_real
+from dkfeat.validation import MAX_POWER, check_choice, check_real
 
 _INT32_MAX = 2**31 - 1
 
 
+PREPARATION_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "p": partial(check_real, above=0, high=MAX_POWER),
+    "center": check_center,
+    "normalize": partial(check_choice, choices=(None, "l1", "l2", "max")),
+}
+"""Checks of the parameters of `SampledMap` that prepare rows."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class FittedSamples:
-    """State of a fitted map: parameters as they were in fit, and values derived from them."""
+class FittedSamples(Fitted):
+    """State of a fitted map that samples."""
 
     n_components: int
     bits: int
     """Bits of a code."""
     p: float
     preparation: RowPreparation
-    seed: int
+    mode: Any = None
+    """Mode of the codes, for maps that have several."""
 
 
 class SampledMap(FeatureMap):
-    """Base class of maps that sample one coordinate for each component; `_resolve` sets a `FittedSamples`.
+    """Base class of maps that sample one coordinate for each component, whose state is a `FittedSamples`.
 
     A subclass has the parameters `n_components`, `p`, `center`, `normalize` and `random_state`, and parameters of its
     own, which it adds to the spec.
@@ -47,11 +58,9 @@ class SampledMap(FeatureMap):
 
     layout = "codes"
 
-    n_components: int
     p: float
     center: Any
     normalize: Literal["l1", "l2", "max"] | None
-    random_state: Any
 
     @abstractmethod
     def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -273,9 +282,10 @@ class SampledMap(FeatureMap):
             )
         return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
 
-    def _check_params(self) -> None:
-        """See `FeatureMap._check_params`."""
-        self._check_at_width(max(1, len(self.center)) if np.ndim(self.center) == 1 else 1)
+    @property
+    def _valid_width(self) -> int:
+        """See `FeatureMap._valid_width`."""
+        return max(1, len(self.center)) if np.ndim(self.center) == 1 else super()._valid_width
 
     @property
     @abstractmethod
@@ -294,23 +304,19 @@ class SampledMap(FeatureMap):
     def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:
         """Return the probability that codes of different samples are equal, for pairs of one-hot rows."""
 
-    def _checked_settings(self, n_features: int) -> dict[str, Any]:
-        """Check the parameters that all sampled maps have; return all fields of `FittedSamples` except `bits`."""
-        return {
-            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
-            "p": check_real(self.p, "p", above=0, high=MAX_POWER),
-            "preparation": RowPreparation.checked(n_features=n_features, center=self.center, normalize=self.normalize),
-            "seed": checked_seed(self.random_state),
-        }
-
-    def _kernel_params(self) -> dict[str, Any]:
-        """Return the parameters of the kernel, as they were in fit, for the spec."""
-        center = self._fitted.preparation.center
-        return {
-            "p": self._fitted.p,
-            "center": center.tolist() if isinstance(center, np.ndarray) else center,
-            "normalize": self._fitted.preparation.normalize,
-        }
+    def _samples(
+        self, params: dict[str, Any], n_features: int, seed: int, bits: int, mode: Any = None
+    ) -> FittedSamples:
+        """Derive the state of the fitted map."""
+        return FittedSamples(
+            params=params,
+            seed=seed,
+            n_components=params["n_components"],
+            bits=bits,
+            p=params["p"],
+            preparation=RowPreparation.of(n_features, params["center"], params["normalize"]),
+            mode=mode,
+        )
 
     def _gmm_kernel(self, chance_bits: int | None, note: str = "") -> EstimatedKernel:
         """Describe the kernel; `chance_bits` are the bits b of codes that are equal with a chance of 2^-b, if any."""

@@ -6,7 +6,9 @@ Random Fourier Features", KDD 2017, §1.1-1.4, for the kernel.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,11 +16,13 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.sampling import darts
 from dkfeat.compiled.sampling.darts import signed_octaves
+from dkfeat.maps._base import N_COMPONENTS
 from dkfeat.maps._kernel_estimates import EstimatedKernel
-from dkfeat.maps._sampled import FittedSamples, SampledMap
+from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, SampledMap
 from dkfeat.validation import check_integer
 
 
+@dataclass(eq=False, repr=False)
 class DartFeatures(SampledMap):
     r"""One-hot features whose inner products estimate the GMM kernel, for rows of many nonzeros over many columns.
 
@@ -111,23 +115,19 @@ class DartFeatures(SampledMap):
 
     name = "dart"
     version = 1
+    _checks: ClassVar = {
+        "n_components": N_COMPONENTS,
+        "bits": partial(check_integer, low=1, high=16),
+        **PREPARATION_CHECKS,
+    }
 
-    def __init__(
-        self,
-        n_components: int = 512,
-        *,
-        bits: int = 8,
-        p: float = 1.0,
-        center: Any = None,
-        normalize: Literal["l1", "l2", "max"] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.bits = bits
-        self.p = p
-        self.center = center
-        self.normalize = normalize
-        self.random_state = random_state
+    n_components: int = 512
+    _: KW_ONLY
+    bits: int = 8
+    p: float = 1.0
+    center: Any = None
+    normalize: Literal["l1", "l2", "max"] | None = None
+    random_state: Any = None
 
     def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Compute the full samples (i*, dart), of which codes keep a few bits.
@@ -158,15 +158,8 @@ class DartFeatures(SampledMap):
         """Probability that the codes of different darts are equal, 2^-bits."""
         return 2.0**-self._fitted.bits
 
-    def _resolve(self, n_features: int) -> None:
-        bits = check_integer(self.bits, "bits", low=1, high=16)
-        settings = FittedSamples(bits=bits, **self._checked_settings(n_features))
-        self._settings = settings
-        self.seed_ = settings.seed
-
-    def _spec_part(self) -> dict[str, Any]:
-        s = self._fitted
-        return {"params": {"n_components": s.n_components, "bits": s.bits, **self._kernel_params()}}
+    def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedSamples:
+        return self._samples(params, n_features, seed, params["bits"])
 
     def _estimated_kernel(self) -> EstimatedKernel:
         return self._gmm_kernel(self._fitted.bits)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.compiled.products.rows import finish_features
 from dkfeat.compiled.random import STREAM_PHASE, draw_words
-from dkfeat.errors import ConfigError
 from dkfeat.kernels import NamedKernel
-from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed
+from dkfeat.maps._base import N_COMPONENTS, FittedProjection, ProjectedMap, check_flag
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._rows import float32_rows, rows_and_lengths
 from dkfeat.projections import (
@@ -30,7 +30,7 @@ from dkfeat.projections import (
     mixtures_of,
 )
 from dkfeat.theory.fourier import nrff_variance, rff_variance
-from dkfeat.validation import check_choice, check_integer, check_real
+from dkfeat.validation import check_choice, check_real
 
 _PROJECTIONS: dict[str, Callable[..., Projection]] = {
     "dense": DenseProjection,
@@ -39,11 +39,11 @@ _PROJECTIONS: dict[str, Callable[..., Projection]] = {
     "fastfood": FastfoodProjection,
     "orthogonal": OrthogonalProjection,
 }
-_KERNELS = ("rbf_cosine", "rbf")
 _GAMMA = 700.0
 """Gamma used to invert the kernel: with it, cosines in [-1, 1] give all positive kernel values of float64."""
 
 
+@dataclass(eq=False, repr=False)
 class FourierFeatures(ProjectedMap):
     r"""Dense features whose inner products estimate a Gaussian kernel: RFF and normalized RFF (NRFF).
 
@@ -141,43 +141,29 @@ class FourierFeatures(ProjectedMap):
 
     name = "fourier"
     version = 1
+    _checks: ClassVar = {
+        "projection": partial(check_choice, choices=tuple(_PROJECTIONS)),
+        "kernel": partial(check_choice, choices=("rbf_cosine", "rbf")),
+        "n_components": N_COMPONENTS,
+        "gamma": partial(check_real, above=0, high=1e12),
+        "n_mixtures": check_mixtures,
+        "normalize": partial(check_flag, yes="NRFF", no="RFF"),
+    }
 
-    def __init__(
-        self,
-        n_components: int = 1024,
-        *,
-        gamma: float = 1.0,
-        kernel: Literal["rbf_cosine", "rbf"] = "rbf_cosine",
-        normalize: bool = True,
-        projection: Literal["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"] = "dense",
-        random_state: Any = None,
-        n_mixtures: int | Literal["log2"] = "log2",
-    ) -> None:
-        self.n_components = n_components
-        self.gamma = gamma
-        self.kernel = kernel
-        self.normalize = normalize
-        self.projection = projection
-        self.random_state = random_state
-        self.n_mixtures = n_mixtures
+    n_components: int = 1024
+    _: KW_ONLY
+    gamma: float = 1.0
+    kernel: Literal["rbf_cosine", "rbf"] = "rbf_cosine"
+    normalize: bool = True
+    projection: Literal["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"] = "dense"
+    random_state: Any = None
+    n_mixtures: int | Literal["log2"] = "log2"
 
-    def _resolve(self, n_features: int) -> None:
-        if not isinstance(self.normalize, bool | np.bool_):
-            raise ConfigError(f"normalize={self.normalize!r}, but it must be True (NRFF) or False (RFF)")
-        params = {
-            "projection": check_choice(self.projection, "projection", tuple(_PROJECTIONS)),
-            "kernel": check_choice(self.kernel, "kernel", _KERNELS),
-            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
-            "gamma": check_real(self.gamma, "gamma", above=0, high=1e12),
-            "n_mixtures": check_mixtures(self.n_mixtures),
-            "normalize": bool(self.normalize),
-        }
-        seed = checked_seed(self.random_state)
+    def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedProjection:
         sizes = {"n_features": n_features, "n_components": params["n_components"], "seed": seed}
         if params["projection"] == "alternating_circulant":
             sizes["n_mixtures"] = mixtures_of(params["n_mixtures"], n_features)
-        self._settings = FittedProjection(params, _PROJECTIONS[params["projection"]](**sizes))
-        self.seed_ = seed
+        return FittedProjection(params=params, seed=seed, operator=_PROJECTIONS[params["projection"]](**sizes))
 
     def _estimated_kernel(self) -> EstimatedKernel:
         params, n_components = self._fitted.params, self.n_features_out

@@ -5,8 +5,9 @@ P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,21 +15,13 @@ from numpy.typing import NDArray
 
 from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.feature_major import signed_logs
+from dkfeat.maps._base import N_COMPONENTS
 from dkfeat.maps._kernel_estimates import EstimatedKernel
-from dkfeat.maps._sampled import FittedSamples, SampledMap
+from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, SampledMap
 from dkfeat.validation import check_choice, check_integer
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _FittedGCWS(FittedSamples):
-    """Fitted state with the settings of a code."""
-
-    i_bits: int
-    t_bits: int
-    code: Literal["auto", "lowest"]
-    mode: cws.CodeMode
-
-
+@dataclass(eq=False, repr=False)
 class GCWSFeatures(SampledMap):
     r"""One-hot features whose inner products estimate the generalized min-max (GMM) kernel.
 
@@ -141,27 +134,23 @@ class GCWSFeatures(SampledMap):
 
     name = "gcws"
     version = 1
+    _checks: ClassVar = {
+        "n_components": N_COMPONENTS,
+        "i_bits": partial(check_integer, low=1, high=16),
+        "t_bits": partial(check_integer, low=0, high=2),
+        **PREPARATION_CHECKS,
+        "code": partial(check_choice, choices=("auto", "lowest")),
+    }
 
-    def __init__(
-        self,
-        n_components: int = 256,
-        *,
-        i_bits: int = 8,
-        t_bits: int = 0,
-        p: float = 1.0,
-        center: Any = None,
-        normalize: Literal["l1", "l2", "max"] | None = None,
-        random_state: Any = None,
-        code: Literal["auto", "lowest"] = "auto",
-    ) -> None:
-        self.n_components = n_components
-        self.i_bits = i_bits
-        self.t_bits = t_bits
-        self.p = p
-        self.center = center
-        self.normalize = normalize
-        self.random_state = random_state
-        self.code = code
+    n_components: int = 256
+    _: KW_ONLY
+    i_bits: int = 8
+    t_bits: int = 0
+    p: float = 1.0
+    center: Any = None
+    normalize: Literal["l1", "l2", "max"] | None = None
+    random_state: Any = None
+    code: Literal["auto", "lowest"] = "auto"
 
     def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Compute the full samples (i*, t*), of which codes keep a few bits.
@@ -192,34 +181,26 @@ class GCWSFeatures(SampledMap):
 
         With levels it is lower, as the kept bits of the levels must be equal too.
         """
-        return 2.0**-self._fitted.i_bits if self._fitted.mode == "mixed" else 0.0
+        return 2.0 ** -self._fitted.params["i_bits"] if self._fitted.mode == "mixed" else 0.0
 
-    def _resolve(self, n_features: int) -> None:
-        i_bits = check_integer(self.i_bits, "i_bits", low=1, high=16)
-        t_bits = check_integer(self.t_bits, "t_bits", low=0, high=2)
-        code = check_choice(self.code, "code", ("auto", "lowest"))
-        settings = _FittedGCWS(
-            i_bits=i_bits,
-            t_bits=t_bits,
-            bits=i_bits + t_bits,
-            code=code,
-            mode="lowest" if code == "lowest" else _code_mode(n_features, i_bits),
-            **self._checked_settings(n_features),
-        )
-        self._settings = settings
-        self.code_mode_ = settings.mode
-        self.seed_ = settings.seed
+    @property
+    def code_mode_(self) -> cws.CodeMode:
+        """Code of i*."""
+        mode: cws.CodeMode = self._fitted.mode
+        return mode
 
-    def _spec_part(self) -> dict[str, Any]:
-        s = self._fitted
-        bits = {"i_bits": s.i_bits, "t_bits": s.t_bits}
-        params = {"n_components": s.n_components, **bits, **self._kernel_params(), "code": s.code}
-        return {"params": params, "code_mode": s.mode}
+    def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedSamples:
+        mode = "lowest" if params["code"] == "lowest" else _code_mode(n_features, params["i_bits"])
+        return self._samples(params, n_features, seed, params["i_bits"] + params["t_bits"], mode)
+
+    def _more_of_spec(self) -> dict[str, Any]:
+        return {"code_mode": self.code_mode_}
 
     def _estimated_kernel(self) -> EstimatedKernel:
         s = self._fitted
         dropped = "plus the bias of dropped levels, which is large for rows of few columns; t_bits=1 or 2 reduces it"
-        return self._gmm_kernel(s.i_bits if s.mode == "mixed" else None, note="" if s.t_bits else dropped)
+        bits = s.params["i_bits"] if s.mode == "mixed" else None
+        return self._gmm_kernel(bits, note="" if s.params["t_bits"] else dropped)
 
     def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted
@@ -231,8 +212,8 @@ class GCWSFeatures(SampledMap):
             negative,
             n_components=s.n_components,
             seed=s.seed,
-            i_bits=s.i_bits,
-            t_bits=s.t_bits,
+            i_bits=s.params["i_bits"],
+            t_bits=s.params["t_bits"],
             mode=s.mode,
         )
 
@@ -251,8 +232,8 @@ class GCWSFeatures(SampledMap):
         s = self._fitted
         if s.mode != "mixed":
             return 0.0
-        rates = [_level_rates(rows, s.i_bits, s.t_bits) for rows in (left, right)]
-        chances: NDArray[np.float64] = 2.0**-s.i_bits * (rates[0] @ rates[1].T)
+        rates = [_level_rates(rows, s.params["i_bits"], s.params["t_bits"]) for rows in (left, right)]
+        chances: NDArray[np.float64] = 2.0 ** -s.params["i_bits"] * (rates[0] @ rates[1].T)
         return chances
 
 

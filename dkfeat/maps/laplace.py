@@ -6,8 +6,9 @@ Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,12 +26,11 @@ from dkfeat.compiled.random import (
 )
 from dkfeat.kernels import NamedKernel
 from dkfeat.kernels._rows import check_non_negative
-from dkfeat.maps._base import FittedProjection, ProjectedMap, checked_seed
+from dkfeat.maps._base import N_COMPONENTS, FittedProjection, ProjectedMap
 from dkfeat.maps._kernel_estimates import EstimatedKernel
 from dkfeat.projections import CirculantProjection, DenseProjection, Projection, check_mixtures, mixtures_of
-from dkfeat.validation import check_choice, check_integer, check_real, check_rows, rows_as_csr
+from dkfeat.validation import check_choice, check_real, check_rows, rows_as_csr
 
-_PROJECTIONS = ("dense", "circulant", "alternating_circulant")
 _CHUNK = 2**17
 """Maximum number of values, or of features, in a block of rows, so that they stay in the second-level cache."""
 
@@ -54,6 +54,7 @@ _LAWS = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class LaplaceFeatures(ProjectedMap):
     r"""Dense features whose inner products estimate a semigroup kernel, for histograms and other non-negative rows.
 
@@ -155,36 +156,25 @@ class LaplaceFeatures(ProjectedMap):
 
     name = "laplace"
     version = 1
+    _checks: ClassVar = {
+        "kernel": partial(check_choice, choices=tuple(_LAWS)),
+        "projection": partial(check_choice, choices=("dense", "circulant", "alternating_circulant")),
+        "n_components": N_COMPONENTS,
+        "beta": partial(check_real, above=0),
+        "rate": partial(check_real, above=0),
+        "n_mixtures": check_mixtures,
+    }
 
-    def __init__(
-        self,
-        n_components: int = 1024,
-        *,
-        kernel: Literal["exponential", "reciprocal"] = "exponential",
-        beta: float = 1.0,
-        rate: float = 1.0,
-        projection: Literal["dense", "circulant", "alternating_circulant"] = "dense",
-        n_mixtures: int | Literal["log2"] = "log2",
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.beta = beta
-        self.rate = rate
-        self.projection = projection
-        self.n_mixtures = n_mixtures
-        self.random_state = random_state
+    n_components: int = 1024
+    _: KW_ONLY
+    kernel: Literal["exponential", "reciprocal"] = "exponential"
+    beta: float = 1.0
+    rate: float = 1.0
+    projection: Literal["dense", "circulant", "alternating_circulant"] = "dense"
+    n_mixtures: int | Literal["log2"] = "log2"
+    random_state: Any = None
 
-    def _resolve(self, n_features: int) -> None:
-        params = {
-            "kernel": check_choice(self.kernel, "kernel", tuple(_LAWS)),
-            "projection": check_choice(self.projection, "projection", _PROJECTIONS),
-            "n_components": check_integer(self.n_components, "n_components", low=1, high=2**24),
-            "beta": check_real(self.beta, "beta", above=0),
-            "rate": check_real(self.rate, "rate", above=0),
-            "n_mixtures": check_mixtures(self.n_mixtures),
-        }
-        seed = checked_seed(self.random_state)
+    def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedProjection:
         law = _LAWS[params["kernel"]]
         sizes = {"n_features": n_features, "n_components": params["n_components"], "seed": seed}
         operator: Projection
@@ -202,8 +192,7 @@ class LaplaceFeatures(ProjectedMap):
                 stream=STREAM_LAPLACE_CIRCULANT,
                 choice_stream=STREAM_LAPLACE_MIXTURE,
             )
-        self._settings = FittedProjection(params, operator)
-        self.seed_ = seed
+        return FittedProjection(params=params, seed=seed, operator=operator)
 
     def _estimated_kernel(self) -> EstimatedKernel:
         params, n_components = self._fitted.params, self.n_features_out

@@ -6,8 +6,8 @@ P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, §2.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property, partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -19,12 +19,12 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import largest_magnitudes
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS
-from dkfeat.maps._base import FeatureMap, checked_seed
+from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._landmarks import LandmarkKernel, Landmarks, as_tiles, choose_rows, landmark_kernel
-from dkfeat.maps._rows import count_rows, dask_width, is_dask, take_rows
+from dkfeat.maps._rows import count_rows, dask_width, is_dask, rows_from, slice_rows, take_rows
 from dkfeat.projections import add_dense
-from dkfeat.validation import check_columns, check_integer, check_real, check_rows, rows_as_csr
+from dkfeat.validation import check_columns, check_integer, check_real, check_rows, check_seed, rows_as_csr
 
 _NOISE = 3000.0
 """Columns of the normalization longer than the first one by up to this factor are multiplied in float32, others in
@@ -35,17 +35,19 @@ _LARGEST_VALUE = 1e30
 """Rows with larger kernel values are multiplied in float64."""
 
 
-@dataclass(frozen=True, eq=False)
-class _FittedNystroem:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _FittedNystroem(Fitted):
     """State of a fitted map: parameters as they were in fit, and the landmarks."""
 
-    n_components: int
-    kernel: NamedKernel
-    rank_tolerance: float
     landmarks: Landmarks
 
     def __reduce__(self) -> tuple[Any, ...]:  # values computed from the landmarks are not pickled
-        return _FittedNystroem, (self.n_components, self.kernel, self.rank_tolerance, self.landmarks)
+        return partial(_FittedNystroem, params=self.params, seed=self.seed, landmarks=self.landmarks), ()
+
+    @property
+    def kernel(self) -> NamedKernel:
+        """Kernel with its parameters."""
+        return NamedKernel(self.params["kernel"], self.params["kernel_params"])
 
     @cached_property
     def values(self) -> LandmarkKernel:
@@ -93,6 +95,7 @@ def _multiply(values: NDArray[Any], table: NDArray[Any], out: NDArray[np.float32
         out[:] = products[:, :rank]
 
 
+@dataclass(eq=False, repr=False)
 class NystroemFeatures(FeatureMap):
     r"""Dense features from a row's kernel values with landmarks, which are randomly drawn rows of the data.
 
@@ -197,33 +200,25 @@ class NystroemFeatures(FeatureMap):
     layout = "dense"
     _needs_rows = True
 
-    def __init__(
-        self,
-        n_components: int = 256,
-        *,
-        kernel: Literal[
-            "gmm",
-            "egmm",
-            "resemblance",
-            "rbf",
-            "rbf_cosine",
-            "exponential_semigroup",
-            "reciprocal_semigroup",
-            "polynomial",
-            "vovk_real",
-            "vovk_infinite",
-            "exponential_dot_product",
-            "maclaurin",
-        ] = "gmm",
-        kernel_params: Mapping[str, Any] | None = None,
-        rank_tolerance: float = 1e-10,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.kernel_params = kernel_params
-        self.rank_tolerance = rank_tolerance
-        self.random_state = random_state
+    n_components: int = 256
+    _: KW_ONLY
+    kernel: Literal[
+        "gmm",
+        "egmm",
+        "resemblance",
+        "rbf",
+        "rbf_cosine",
+        "exponential_semigroup",
+        "reciprocal_semigroup",
+        "polynomial",
+        "vovk_real",
+        "vovk_infinite",
+        "exponential_dot_product",
+        "maclaurin",
+    ] = "gmm"
+    kernel_params: Mapping[str, Any] | None = None
+    rank_tolerance: float = 1e-10
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
         """Draw landmarks from the rows of X and decompose their kernel matrix.
@@ -250,7 +245,7 @@ class NystroemFeatures(FeatureMap):
 
     def _check_params(self) -> None:
         """See `FeatureMap._check_params`."""
-        self._checked()
+        self._checked_params()
 
     def _fit_drawn(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
         """See `FeatureMap._fit_drawn`."""
@@ -270,24 +265,9 @@ class NystroemFeatures(FeatureMap):
         return self._fitted.landmarks.arrays()
 
     @property
-    def landmarks_(self) -> sp.csr_matrix:
-        """Rows drawn as landmarks."""
-        return self._fitted.landmarks.rows
-
-    @property
-    def landmark_rows_(self) -> NDArray[np.int64]:
-        """Row numbers of the landmarks in the data."""
-        return self._fitted.landmarks.numbers
-
-    @property
-    def normalization_(self) -> NDArray[np.float64]:
-        """Matrix by which a row's kernel values are multiplied."""
-        return self._fitted.landmarks.normalization
-
-    @property
     def n_features_out(self) -> int:
         """Number of columns of `transform`: the rank after the cut."""
-        return int(self.normalization_.shape[1])
+        return int(self._fitted.landmarks.normalization.shape[1])
 
     @property
     def _working_bytes(self) -> int:
@@ -295,21 +275,22 @@ class NystroemFeatures(FeatureMap):
         fitted = self._fitted
         return 4 * fitted.landmarks.n_bytes + fitted.values.n_bytes + 32 * fitted.values.block_size
 
-    def _resolve(self, n_features: int) -> None:
+    def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> Fitted:  # noqa: ARG002 - of other maps
         raise ConfigError(
             f"NystroemFeatures cannot be fitted to a width ({n_features:,}) alone, for its landmarks are rows of the "
             "data; call fit(X), or give it unfitted to dkfeat.featurize, which draws them from the source"
         )
 
-    def _checked(self) -> tuple[int, NamedKernel, float]:
+    def _checked_params(self) -> dict[str, Any]:
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**14)
         kernel = named_kernel(self.kernel, self.kernel_params)
-        return n_components, kernel, check_real(self.rank_tolerance, "rank_tolerance", low=1e-15, high=1)
+        tolerance = check_real(self.rank_tolerance, "rank_tolerance", low=1e-15, high=1)
+        params = {"n_components": n_components, "kernel": kernel.name, "kernel_params": dict(kernel.params)}
+        return params | {"rank_tolerance": tolerance}
 
     def _draw(self, n_rows: int, n_features: int, take: Callable[[NDArray[np.int64]], Any]) -> None:
-        n_components, kernel, tolerance = self._checked()
-        seed = checked_seed(self.random_state)
-        numbers = choose_rows(seed, n_rows, n_components)
+        params, seed = self._checked_params(), check_seed(self.random_state)
+        numbers = choose_rows(seed, n_rows, params["n_components"])
         if not len(numbers):
             raise InputError(
                 "landmarks are rows of the data, but there are none (0 samples); a minimum of 1 is required"
@@ -317,42 +298,37 @@ class NystroemFeatures(FeatureMap):
         rows = rows_as_csr(take(numbers), name="landmarks")
         check_columns(rows.shape[1], n_features, type(self).__name__)
         try:
-            landmarks = Landmarks.of(numbers, rows, kernel, tolerance)
+            kernel = NamedKernel(params["kernel"], params["kernel_params"])
+            landmarks = Landmarks.of(numbers, rows, kernel, params["rank_tolerance"])
         except InputError as error:
             row = None if error.row is None else int(numbers[error.row])
             message = f"{error}; this row number counts only the {len(numbers):,} landmarks"
             message += "" if row is None else f": it is row {row:,} of the data"
             raise InputError(message, row=row, column=error.column) from error
-        self._keep(n_components, kernel, tolerance, landmarks, seed)
+        self._keep(params, seed, landmarks)
 
     def _restore(self, n_features: int, arrays: Mapping[str, NDArray[Any]] | None) -> None:
-        n_components, kernel, tolerance = self._checked()
+        params, seed = self._checked_params(), check_seed(self.random_state)
         n_features = check_integer(n_features, "n_features", low=1, high=2**62)
-        seed = checked_seed(self.random_state)
         if not arrays:
             raise ConfigError(
                 "the map's landmarks are not in its spec but in a file beside it; take the map from "
                 "dkfeat.open_shards(folder).map or dkfeat.load_model(folder).map"
             )
-        self._keep(n_components, kernel, tolerance, Landmarks.from_arrays(arrays, n_features), seed)
+        self._keep(params, seed, Landmarks.from_arrays(arrays, n_features))
         self._set_width(n_features)
 
-    def _keep(self, n_components: int, kernel: NamedKernel, tolerance: float, landmarks: Landmarks, seed: int) -> None:
-        self._settings = _FittedNystroem(n_components, kernel, tolerance, landmarks)
-        self.seed_ = seed
+    def _keep(self, params: dict[str, Any], seed: int, landmarks: Landmarks) -> None:
+        self._settings, self.seed_ = _FittedNystroem(params=params, seed=seed, landmarks=landmarks), seed
+        self.landmarks_, self.landmark_rows_ = landmarks.rows, landmarks.numbers
+        self.normalization_ = landmarks.normalization
 
-    def _spec_part(self) -> dict[str, Any]:
-        s = self._fitted
-        params = {
-            "n_components": s.n_components,
-            "kernel": s.kernel.name,
-            "kernel_params": dict(s.kernel.params),
-            "rank_tolerance": s.rank_tolerance,
-        }
-        return {"params": params, "landmarks": s.landmarks.sha256}
+    def _more_of_spec(self) -> dict[str, Any]:
+        return {"landmarks": self._fitted.landmarks.sha256}
 
     def _estimated_kernel(self) -> EstimatedKernel:
-        kernel = self._fitted.kernel if self.__sklearn_is_fitted__() else self._checked()[1]
+        params = self._settings.params if self.__sklearn_is_fitted__() else self._checked_params()
+        kernel = NamedKernel(params["kernel"], params["kernel_params"])
         return EstimatedKernel(name=parameters_shown(kernel), exact=kernel)  # the error depends on the data
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
@@ -361,35 +337,9 @@ class NystroemFeatures(FeatureMap):
         rows = rows_as_csr(X) if sp.issparse(X) else X
         step = s.values.rows_at_a_time(rows)
         for start in range(0, X.shape[0], step):
-            if sp.issparse(X):
-                block = _rows_between(rows, start, start + step)
-            else:
-                block = X[start : start + step]
+            block = slice_rows(rows, slice(start, min(start + step, X.shape[0])))
+            if not sp.issparse(X):
                 check_rows(block, first_row=start)
-            _fill(s, block, features[start : start + step], start)
+            with rows_from(start):
+                s.fill(block, features[start : start + step])
         return features
-
-
-def _fill(fitted: _FittedNystroem, block: Any, features: NDArray[np.float32], first_row: int) -> None:
-    """Write the features of a block; errors give row numbers in the whole array."""
-    try:
-        fitted.fill(block, features)
-    except InputError as error:
-        if error.row is None or not first_row:
-            raise
-        row = first_row + error.row
-        raise InputError(
-            f"{error}; this row number counts from row {first_row:,} of X: it is row {row:,} of X",
-            row=row,
-            column=error.column,
-        ) from error
-
-
-def _rows_between(rows: sp.csr_matrix, start: int, stop: int) -> sp.csr_matrix:
-    """Return some of canonical rows, without a copy of their values."""
-    indptr = rows.indptr[start : stop + 1]
-    entries = slice(indptr[0], indptr[-1])
-    parts = rows.data[entries], rows.indices[entries], indptr - indptr[0]
-    block = sp.csr_matrix(parts, (len(indptr) - 1, rows.shape[1]))
-    block.has_canonical_format = True
-    return block

@@ -5,10 +5,11 @@ P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 20
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,17 +18,62 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import normalize
 
-from dkfeat.errors import InputError
+from dkfeat.compiled.random import STREAM_MACLAURIN_INNER, STREAM_MACLAURIN_SAMPLE, draw_words, signs_of_samples
+from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import inner_products, paired_rows, row_numbers
-from dkfeat.maps._base import FeatureMap
+from dkfeat.maps._base import N_COMPONENTS, FeatureMap, Fitted, check_flag
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
-from dkfeat.maps._rows import check_lengths, rows_and_multipliers
+from dkfeat.maps._rows import check_lengths, rows_and_multipliers, rows_from
 from dkfeat.maps._sampled import SampledMap
-from dkfeat.maps.maclaurin.factors import checked_inner, inner_bytes, multiply_inner, multiply_rows, table_bytes
-from dkfeat.maps.maclaurin.parameters import FittedMaclaurin, resolve_parameters
+from dkfeat.maps._series import MAX_DEGREE, DegreeLaw, Draws, Series, degree_weights, draw_degrees, series_of
+from dkfeat.maps._sign_products import multiply_rows, table_bytes
+from dkfeat.maps.darts import DartFeatures
+from dkfeat.maps.fourier import FourierFeatures
+from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps.laplace import LaplaceFeatures
+from dkfeat.validation import check_choice, check_integer, check_real
+
+_WIDEST_LINEAR = 2**24
+"""Maximum number of input columns that h01 appends."""
 
 
+def _set_later(value: Any, name: str) -> None:
+    """Leave a value to `MaclaurinFeatures._resolve`."""
+
+
+def _real_or_none(value: Any, name: str) -> float | None:
+    return None if value is None else check_real(value, name, above=0, high=1e12)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FittedMaclaurin(Fitted):
+    """State of a fitted map."""
+
+    law: DegreeLaw
+    longest: float | None
+    """Largest allowed l2 norm of a scaled row; None if there is no limit."""
+    constant: float
+    """Value of the column of degree 0 with h01; 0 without such a column."""
+    linear: float
+    """Multiplier of the columns of degree 1 with h01; 0 without such columns."""
+    n_linear: int
+    inner: FeatureMap | None
+    truncation_error: float
+    """Upper bound on the sum of the omitted degrees."""
+
+    @property
+    def draws(self) -> Draws:
+        """Degrees and weights of the components."""
+        return draw_degrees(self.law)
+
+    @property
+    def n_exact(self) -> int:
+        """Number of columns of the exact degrees."""
+        return (self.constant > 0) + self.n_linear
+
+
+@dataclass(eq=False, repr=False)
 class MaclaurinFeatures(FeatureMap):
     r"""Dense features whose inner products estimate a kernel of the inner product, such as a polynomial one.
 
@@ -169,43 +215,43 @@ class MaclaurinFeatures(FeatureMap):
     name = "maclaurin"
     version = 1
     layout = "dense"
+    _checks: ClassVar = {
+        "n_components": N_COMPONENTS,
+        "kernel": partial(
+            check_choice, choices=("polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin")
+        ),
+        "degree": partial(check_integer, low=1, high=MAX_DEGREE),
+        "coef0": partial(check_real, low=0, high=1e12),
+        "gamma": partial(check_real, above=0, high=1e12),
+        "alpha": partial(check_real, above=0, high=1000),
+        "coefficients": _set_later,
+        "measure": partial(check_choice, choices=("kernel", "proper")),
+        "p": partial(check_real, above=1, high=1e6),
+        "normalize": partial(check_choice, choices=(None, "l1", "l2")),
+        "scale": partial(check_real, above=0, high=1e12),
+        "radius": _real_or_none,
+        "tolerance": partial(check_real, low=1e-15, high=0.5),
+        "h01": partial(check_flag, yes="degrees 0 and 1 exact", no="all degrees drawn"),
+        "inner": _set_later,
+    }
 
-    def __init__(
-        self,
-        n_components: int = 1024,
-        *,
-        kernel: Literal["polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin"] = "polynomial",
-        degree: int = 3,
-        coef0: float = 1.0,
-        gamma: float = 1.0,
-        alpha: float = 1.0,
-        coefficients: Sequence[float] | Callable[[int], float] | None = None,
-        measure: Literal["kernel", "proper"] = "kernel",
-        p: float = 2.0,
-        normalize: Literal["l1", "l2"] | None = None,
-        scale: float = 1.0,
-        radius: float | None = None,
-        tolerance: float = 1e-6,
-        h01: bool = False,
-        inner: FeatureMap | Mapping[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.degree = degree
-        self.coef0 = coef0
-        self.gamma = gamma
-        self.alpha = alpha
-        self.coefficients = coefficients
-        self.measure = measure
-        self.p = p
-        self.normalize = normalize
-        self.scale = scale
-        self.radius = radius
-        self.tolerance = tolerance
-        self.h01 = h01
-        self.inner = inner
-        self.random_state = random_state
+    n_components: int = 1024
+    _: KW_ONLY
+    kernel: Literal["polynomial", "vovk_real", "vovk_infinite", "exponential", "maclaurin"] = "polynomial"
+    degree: int = 3
+    coef0: float = 1.0
+    gamma: float = 1.0
+    alpha: float = 1.0
+    coefficients: Sequence[float] | Callable[[int], float] | None = None
+    measure: Literal["kernel", "proper"] = "kernel"
+    p: float = 2.0
+    normalize: Literal["l1", "l2"] | None = None
+    scale: float = 1.0
+    radius: float | None = None
+    tolerance: float = 1e-6
+    h01: bool = False
+    inner: FeatureMap | Mapping[str, Any] | None = None
+    random_state: Any = None
 
     @property
     def n_features_out(self) -> int:
@@ -229,30 +275,92 @@ class MaclaurinFeatures(FeatureMap):
     def _columns_per_input(self) -> int:
         return int(self._fitted.n_linear > 0)
 
+    @property
+    def max_degree_(self) -> int:
+        """Highest degree of the series."""
+        return len(self._fitted.law.terms) - 1
+
+    @property
+    def truncation_error_(self) -> float:
+        """Upper bound on the sum of the omitted degrees."""
+        error: float = self._fitted.truncation_error
+        return error
+
     def _check_params(self) -> None:
         """See `FeatureMap._check_params`."""
         if self.inner is None:  # parameters of an inner map may be valid for one width only
-            resolve_parameters(
-                self.get_params(deep=False) | {"random_state": 0}, n_features=1
-            )  # a generator does not advance
+            super()._check_params()
 
-    def _resolve(self, n_features: int) -> None:
-        settings = resolve_parameters(self.get_params(deep=False), n_features)
-        self._settings = settings
-        self.max_degree_ = len(settings.law.terms) - 1
-        self.truncation_error_ = settings.truncation_error
-        self.seed_ = settings.law.seed
-
-    def _spec_part(self) -> dict[str, Any]:
-        return {"params": copy.deepcopy(self._fitted.params)}
+    def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedMaclaurin:
+        coefficients, kernel = self.coefficients, params["kernel"]
+        if (coefficients is None) == (kernel == "maclaurin"):
+            raise ConfigError(
+                "kernel='maclaurin' needs coefficients; set them to a list a_0, a_1, ... or a function of n"
+                if kernel == "maclaurin"
+                else f"coefficients are given, but kernel={kernel!r} has its own; set kernel='maclaurin'"
+            )
+        inner = None
+        if self.inner is not None:
+            inner, params["inner"] = checked_inner(self.inner, n_features)
+            _check_with_inner(params)
+        radius = _radius(params)
+        series = series_of(params, coefficients, radius * radius)
+        if kernel == "maclaurin":
+            params["coefficients"] = list(series.coefficients or ())
+        is_infinite = kernel in ("vovk_infinite", "exponential") or callable(coefficients)
+        longest = radius if is_infinite or params["radius"] is not None else None
+        if callable(coefficients) and inner is None:
+            params["radius"] = radius  # the spec's list of coefficients is truncated for this radius
+        exact = np.zeros(2)
+        if params["h01"]:
+            _check_exact_terms(series, n_features)
+            exact = np.sqrt(series.terms[:2])
+        weights = degree_weights(series.terms, params["measure"], params["p"], 2 if params["h01"] else 0)
+        unscaled_radius = radius / params["scale"]  # of rows before they are scaled
+        law = DegreeLaw(
+            weights=tuple(weights.tolist()),
+            terms=tuple(series.terms.tolist()),
+            radius=unscaled_radius,
+            n_components=params["n_components"],
+            seed=seed,
+        )
+        draw_degrees(law)  # raises for too many factors
+        return FittedMaclaurin(
+            params=params,
+            seed=seed,
+            law=law,
+            longest=longest if params["normalize"] is None and inner is None else None,
+            constant=float(exact[0]),
+            linear=float(exact[1]) / unscaled_radius,
+            n_linear=n_features if exact[1] > 0 else 0,
+            inner=inner,
+            truncation_error=series.omitted,
+        )
 
     def _estimated_kernel(self) -> EstimatedKernel:
-        return _kernel_of_series(self._fitted, self.n_features_in_)
+        s = self._fitted
+        name = _NAMES.get(s.params["kernel"], s.params["kernel"])
+        kernel = named_kernel(name, {key: s.params[key] for key in named_kernel(name).params})
+        inner = None if s.inner is None else _kernel_of_factor(s.inner, self.n_features_in_)
+        series = _SeriesKernel(kernel=kernel, settings=s, inner=inner)
+        low, typical, high = series.of_products(np.array([0.0, series.square / 2, series.square])).tolist()
+        shown = parameters_shown(kernel)
+        return EstimatedKernel(
+            name=shown if inner is None else f"{shown}, of {inner.name}",
+            exact=lambda X, Y: series.of_products(series.products(X, Y)),
+            variance_at=series.variance_at,
+            variance=series.variance,
+            bound="at most",
+            note="for rows as long as the radius" if inner is None else "",
+            low=low,
+            high=high,
+            typical=typical,
+        )
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         rows = super()._as_rows(X, reset=reset)
         if reset and self.inner is not None:
-            checked_inner(self.inner, rows.shape[1]).fit(rows)  # checks that rows are in the inner kernel's domain
+            checked_inner(self.inner, rows.shape[1])[0].fit(rows)  # checks that rows are in the inner kernel's domain
         return rows
 
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
@@ -296,33 +404,40 @@ Values = NDArray[np.float64]
 _NAMES = {"exponential": "exponential_dot_product"}
 
 
-def _kernel_of_series(settings: FittedMaclaurin, n_features: int) -> EstimatedKernel:
-    """Describe the kernel and the variance of a fitted `MaclaurinFeatures`.
+def _check_with_inner(params: dict[str, Any]) -> None:
+    for name, default, reason in (
+        ("normalize", None, "the inner map prepares its rows itself"),
+        ("radius", None, "the kernel of the inner map is at most 1, and scale alone sets the radius"),
+        ("h01", False, "the linear term is the inner kernel, which is itself an estimate"),
+    ):
+        if params[name] != default:
+            raise ConfigError(f"{name}={params[name]!r} with inner, but {reason}; leave {name}={default!r}")
 
-    Parameters
-    ----------
-    settings : FittedMaclaurin
-    n_features : int
-        Number of columns of the fit.
-    """
-    name = _NAMES.get(settings.params["kernel"], settings.params["kernel"])
-    known = named_kernel(name).params
-    kernel = named_kernel(name, {key: settings.params[key] for key in known})
-    inner = None if settings.inner is None else _kernel_of_factor(settings.inner, n_features)
-    series = _SeriesKernel(kernel=kernel, settings=settings, inner=inner)
-    low, typical, high = series.of_products(np.array([0.0, series.square / 2, series.square])).tolist()
-    shown = parameters_shown(kernel)
-    return EstimatedKernel(
-        name=shown if inner is None else f"{shown}, of {inner.name}",
-        exact=lambda X, Y: series.of_products(series.products(X, Y)),
-        variance_at=series.variance_at,
-        variance=series.variance,
-        bound="at most",
-        note="for rows as long as the radius" if inner is None else "",
-        low=low,
-        high=high,
-        typical=typical,
-    )
+
+def _radius(params: dict[str, Any]) -> float:
+    """Return R: the largest l2 norm of a scaled row, or the root of the largest value of a scaled inner kernel."""
+    bounded = params["normalize"] is not None or params["inner"] is not None
+    radius: float | None = params["radius"]
+    if radius is None:
+        return params["scale"] if bounded else 1.0
+    if bounded and radius < params["scale"]:
+        raise ConfigError(
+            f"radius={radius:g}, but rows that are normalised and multiplied by scale are as long as "
+            f"scale={params['scale']:g}; set radius to that or leave it None"
+        )
+    return radius
+
+
+def _check_exact_terms(series: Series, n_features: int) -> None:
+    if len(series.terms) <= 2:
+        raise ConfigError(
+            "h01=True leaves nothing to draw: the kernel has no degree above 1; take the rows themselves as features"
+        )
+    if series.terms[1] > 0 and n_features > _WIDEST_LINEAR:
+        raise ConfigError(
+            f"h01=True appends all of the {n_features:,} columns to dense features, but at most {_WIDEST_LINEAR:,} are "
+            "appended; set h01=False"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,3 +520,117 @@ def _kernel_of_factor(inner: FeatureMap, n_features: int) -> EstimatedKernel:
         )
     # correlations with other components do not matter for a single one
     return single.set_params(projection="dense").fit_width(n_features)._estimated_kernel()
+
+
+_INNER = {cls.name: cls for cls in (FourierFeatures, LaplaceFeatures, GCWSFeatures, DartFeatures)}
+_FACTORS = 2**20
+"""Maximum number of factors from an inner map held in memory at a time."""
+_FACTORS_BYTES = 24 * _FACTORS
+"""Maximum memory of these factors, in bytes: 4 for each and for its copy, and 16 for a full sample."""
+
+
+def checked_inner(inner: Any, n_features: int) -> tuple[FeatureMap, dict[str, Any]]:
+    """Make an unfitted inner map from an estimator's parameter, check it, and describe it for the spec.
+
+    Parameters
+    ----------
+    inner : FeatureMap or mapping
+        A map, or ``{"map": its name, "params": its parameters}`` as in a spec.
+    n_features : int
+        Number of columns of the rows.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If single features of the map are biased, or one of its parameters is out of range.
+    """
+    if isinstance(inner, Mapping):
+        if set(inner) != {"map", "params"} or inner["map"] not in _INNER or not isinstance(inner["params"], Mapping):
+            raise ConfigError(
+                f"inner={dict(inner)!r}, but a mapping must be {{'map': name, 'params': parameters}} with a name among "
+                f"{', '.join(map(repr, _INNER))}"
+            )
+        cls = _INNER[inner["map"]]
+        unknown = sorted(set(inner["params"]) - set(cls._get_param_names()))
+        if unknown:
+            raise ConfigError(f"inner has the unknown settings {unknown} of {cls.__name__}; leave them out")
+        inner = cls(**inner["params"])
+    if type(inner) not in _INNER.values():
+        names = ", ".join(cls.__name__ for cls in _INNER.values())
+        raise ConfigError(f"inner={inner!r}, but its factors must be unbiased features; give one of {names}")
+    unfitted: FeatureMap = clone(inner).set_params(n_components=1, random_state=0)
+    params = clone(unfitted).fit_width(n_features).to_spec()["params"]
+    if isinstance(unfitted, FourierFeatures):
+        for name, biased, kind, remedy in (
+            ("normalize", True, "NRFF", "set normalize=False (RFF)"),
+            ("projection", "orthogonal", "SORF", "choose another projection"),
+        ):
+            if params[name] == biased:
+                raise ConfigError(
+                    f"inner=FourierFeatures({name}={biased!r}) has biased features ({kind}), whose products are biased "
+                    f"too; {remedy}"
+                )
+    del params["n_components"]  # which the factors set
+    return unfitted, {"map": unfitted.name, "params": params}
+
+
+def inner_bytes(inner: FeatureMap, n_features: int, n_components: int) -> int:
+    """Bytes that `multiply_inner` needs besides rows and features, for a number of components per factor."""
+    factor_map = clone(inner).set_params(n_components=n_components, random_state=0).fit_width(n_features)
+    return _FACTORS_BYTES + factor_map._working_bytes
+
+
+def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArray[np.float32]:
+    """Compute products of inner features.
+
+    For each j, an inner map with a seed of its own makes factor j of all components that have one. So the factors of a
+    component are independent, even if the features of one inner map are correlated.
+
+    Parameters
+    ----------
+    X : array or CSR of shape (n_samples, n_features)
+    inner : FeatureMap
+    draws : Draws
+    seed : int
+
+    Returns
+    -------
+    features : ndarray of shape (n_samples, n_components), float32
+    """
+    n_samples, n_components = X.shape[0], len(draws.degrees)
+    features = np.empty((n_samples, n_components), np.float32)
+    features[:] = draws.constants[:n_components]
+    depth = int(draws.degrees[0])
+    for j, factor_seed in enumerate(_factor_seeds(seed, depth)):
+        width = int(np.count_nonzero(draws.degrees > j))
+        factor_map = clone(inner).set_params(n_components=width, random_state=factor_seed).fit_width(X.shape[1])
+        for rows, factors in _scalar_features(factor_map, X, factor_seed):
+            features[rows, :width] *= factors * draws.scales[:width]
+    return features
+
+
+def _scalar_features(factor_map: FeatureMap, X: Any, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Yield features in blocks of rows; each feature alone is an unbiased estimate."""
+    n_rows = max(1, _FACTORS // factor_map.to_spec()["params"]["n_components"])
+    for first in range(0, X.shape[0], n_rows):
+        rows = slice(first, first + n_rows)
+        with rows_from(first):
+            factors = _factors(factor_map, X[rows], seed)
+        yield rows, factors
+
+
+def _factors(factor_map: FeatureMap, X: Any, seed: int) -> NDArray[np.float32]:
+    if not isinstance(factor_map, SampledMap):
+        features: NDArray[np.float32] = factor_map.transform(X)
+        features *= np.float32(math.sqrt(factor_map.n_features_out))
+        return features
+    coordinates, numbers = factor_map.sample(X)
+    signs = np.empty(coordinates.shape, np.float32)
+    signs_of_samples(coordinates, numbers, np.uint64(STREAM_MACLAURIN_SAMPLE), np.uint64(seed), signs)
+    return signs
+
+
+def _factor_seeds(seed: int, depth: int) -> list[int]:
+    words = np.empty((depth, 4), np.uint32)
+    draw_words(np.uint64(0), np.uint64(STREAM_MACLAURIN_INNER), np.uint64(seed), words)
+    return [int(low) | int(high) << 32 for low, high in words[:, :2].tolist()]
