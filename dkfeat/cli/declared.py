@@ -168,7 +168,7 @@ def declarations(place: str) -> dict[str, Declaration]:
     Returns
     -------
     found : dict of str to Declaration
-        Fields of a dataclass, those of its base classes first, or parameters of ``__init__``.
+        Fields of a dataclass, those of its base classes first.
 
     Examples
     --------
@@ -182,14 +182,11 @@ def declarations(place: str) -> dict[str, Declaration]:
         imported = re.search(rf"^from (dkfeat\.\S+) import (?:\([^)]*\b{name}\b|.*\b{name}\b)", text, re.MULTILINE)
         return {} if imported is None else declarations(f"{imported[1]}:{name}")
     is_dataclass = text[:begin].rpartition("\n")[2].startswith("@dataclass")
-    head, *methods = re.split(r"\n    (?=def |@)", re.split(r"\n(?=\S)", text[begin + 1 :], maxsplit=1)[0])
-    init = next((method for method in methods if method.startswith("def __init__(")), "")
-    if init:  # without its statements, which take time to parse, as other methods do
-        head += "\n    " + init.partition(" -> None:")[0] + ": ..."
-    node = ast.parse(head).body[0]
+    body = re.split(r"\n(?=\S)", text[begin + 1 :], maxsplit=1)[0]
+    node = ast.parse(re.split(r"\n    (?=def |@)", body, maxsplit=1)[0]).body[0]  # methods take time to parse
     assert isinstance(node, ast.ClassDef)
     found: dict[str, Declaration] = {}
-    for base in () if init else reversed(node.bases):
+    for base in reversed(node.bases):
         if isinstance(base, ast.Name):
             found |= declarations(f"{module}:{base.id}")
     texts = {
@@ -199,29 +196,14 @@ def declarations(place: str) -> dict[str, Declaration]:
     }
     for item, after in zip(node.body, [*node.body[1:], None], strict=True):
         if is_dataclass and isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            text = texts.get(item.target.id, ("", ""))[1]
+            kind, text = texts.get(item.target.id, ("", ""))
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 text = _one_line(str(after.value.value))
             hint = _hint(item.annotation)
-            if typing.get_origin(hint) is not typing.ClassVar and text:
-                found[item.target.id] = Declaration(hint, _default(item.value), text)
-        elif isinstance(item, ast.FunctionDef):
-            found = _parameters(item.args, texts)
-    return found
-
-
-def _parameters(arguments: ast.arguments, texts: Mapping[str, tuple[str, str]]) -> dict[str, Declaration]:
-    """Read the documented parameters of ``__init__``."""
-    named = [*arguments.args, *arguments.kwonlyargs]
-    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
-    found = {}
-    for argument, default in zip(named, defaults, strict=True):
-        if argument.arg in texts:
-            kind, text = texts[argument.arg]
-            hint = _hint(argument.annotation)
             if hint is Any:  # the first type that the docstring has
                 hint = _named(kind.partition(",")[0].partition(" ")[0])
-            found[argument.arg] = Declaration(hint, _default(default), text)
+            if typing.get_origin(hint) is not typing.ClassVar and text:
+                found[item.target.id] = Declaration(hint, _default(item.value), text)
     return found
 
 
