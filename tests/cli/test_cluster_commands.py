@@ -11,7 +11,6 @@ import yaml
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
-from dkfeat.config import JobConfig
 from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.runners.connect import read_address
 from dkfeat.learn.model import load_model
@@ -88,21 +87,6 @@ def test_commands__on_a_running_cluster_give_the_same_bytes(cluster, tiny_folder
     pytest.importorskip("bokeh", reason="the rest looks at a performance report, which needs bokeh")
     page = (tmp_path / "report.html").read_text()
     assert "Workers: 2" in page
-
-
-@pytest.mark.cluster
-def test_commands__name_a_cluster_file_that_is_wrong(tiny_folder, tmp_path):
-    (tmp_path / "c.yaml").write_text("{kind: local, n_worker: 2}")
-    words = ["featurize", tiny_folder / "a.svm", "--out", tmp_path / "features", "--cluster", tmp_path / "c.yaml"]
-    outcome = CliRunner().invoke(cli, [*map(str, words)])
-    assert outcome.exit_code == 2
-    assert outcome.stderr.splitlines()[0].endswith("c.yaml: n_worker: unknown key; did you mean 'n_workers'?")
-    assert not (tmp_path / "features").exists()
-
-
-def test_job_files__may_name_each_place():
-    run = {"cluster": str(ROOT / "conf" / "cluster" / "slurm.yaml"), "n_workers": 2, "performance_report": "r.html"}
-    assert JobConfig.from_mapping({"run": run}).run.cluster == run["cluster"]
 
 
 @pytest.mark.cluster

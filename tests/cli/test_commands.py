@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -29,8 +28,8 @@ SMALL = ("--n-components", "32", "--i-bits", "4")
 def run(*arguments, status=0):
     outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
     assert outcome.exit_code == status, outcome.output
-    if status:
-        assert re.match(r"dkfeat: error: \S+: \S", outcome.stderr), outcome.stderr
+    if status and "--log-format" not in arguments and "--check" not in arguments:
+        assert re.search(r"^dkfeat: error: \S+: \S", outcome.stderr, re.MULTILINE), outcome.stderr
         assert ("Traceback" in outcome.stderr) == (status == 1)
     return outcome
 
@@ -54,16 +53,12 @@ def job(tmp_path_factory):
     return folder, train, test, fit
 
 
-def test_featurize__tells_what_it_made(job):
+def test_featurize__tells_what_it_made_and_again_is_done_at_once(job):
     folder, train, test, _ = job
     assert train.stdout.split("\n")[0].split() == ["rows", "120"]
     assert str(folder / "test") in test.stdout
     assert "featurize: done, 120 rows" in train.stderr
     assert (folder / "train" / "_SUCCESS").exists()
-
-
-def test_featurize__again_is_done_at_once(job):
-    folder = job[0]
     before = stamps(folder / "train")
     assert {"parquet", "json"} <= {path.suffix.removeprefix(".") for path in before}
     run("featurize", folder / "train.svm", *SMALL, "--out", folder / "train")
@@ -95,6 +90,7 @@ def test_train__several_alphas_and_losses(job):
     fit = run("train", job[0] / "train", *options, "--epochs", 2, "--patience", 1)
     assert re.search(r"^chosen +(hinge|log_loss), alpha 0\.01$", fit.stdout, re.MULTILINE)  # ties go to the larger
     assert re.search(r"^validation accuracy +100\.00%$", fit.stdout, re.MULTILINE)
+    assert "not saved" in fit.stdout
 
 
 def test_train__regression(job):
@@ -121,10 +117,6 @@ def test_train__a_seed_of_64_bits(job, tmp_path):
     assert known["training"]["random_state"] == 2**64 - 1
 
 
-def test_train__without_out_says_that_nothing_was_saved(job):
-    assert "not saved" in run("train", job[0] / "train", "--epochs", 1).stdout
-
-
 def test_train__a_target_that_cannot_hold_a_model_is_told_before_any_work(job, tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
     monkeypatch.setattr("dkfeat.learn.train.train", None)  # calling it would be an internal error
@@ -133,24 +125,13 @@ def test_train__a_target_that_cannot_hold_a_model_is_told_before_any_work(job, t
     assert "cannot be written" in run("train", job[0] / "train", "--out", below, status=3).stderr
 
 
-def test_predict__labels_on_stdout_accuracy_on_stderr(job):
-    folder = job[0]
-    outcome = run("predict", folder / "model", folder / "test.svm")
+@pytest.mark.parametrize("out", [(), ("--out", "-")])
+def test_predict__labels_on_stdout_accuracy_on_stderr(job, tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    outcome = run("predict", job[0] / "model", job[0] / "test.svm", *out)
     assert outcome.stdout.splitlines() == [str(1 + i % 2) for i in range(40)]
     assert "accuracy 100.00% on the 40" in outcome.stderr
-
-
-def test_predict__a_dash_is_standard_output(job, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    outcome = run("predict", job[0] / "model", job[0] / "test.svm", "--out", "-")
-    assert outcome.stdout.splitlines() == [str(1 + i % 2) for i in range(40)]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_predict__into_a_file(job, tmp_path):
-    folder = job[0]
-    assert run("predict", folder / "model", folder / "test.svm", "--out", tmp_path / "labels.txt").stdout == ""
-    assert len((tmp_path / "labels.txt").read_text().splitlines()) == 40
 
 
 def test_predict__into_a_file_takes_no_options_of_folders(job, tmp_path):
@@ -211,12 +192,6 @@ def test_verify__a_model_whole_and_damaged(job, tmp_path):
     weights = next(target.glob("coef-*.npy"))
     weights.write_bytes(weights.read_bytes()[:-1])
     assert "SHA-256" in run("verify", target, status=3).stderr
-
-
-def test_bad_row__names_its_place(tmp_path):
-    (tmp_path / "bad.svm").write_text("1 1:1\n2 3:1 2:1\n")
-    outcome = run("featurize", tmp_path / "bad.svm", *SMALL, "--out", tmp_path / "out", status=2)
-    assert re.match(r"dkfeat: error: (/.*/)?bad\.svm:2:7: ", outcome.stderr)
 
 
 @pytest.mark.parametrize(
@@ -389,14 +364,6 @@ def test_help__has_colours_on_terminals_alone():
     assert "\x1b" not in shown["pipe"] + shown["NO_COLOR"] + shown["dumb terminal"]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options__of_a_few_words_name_the_nearest(name):
-    few = [option for option in cli.commands[name].params if isinstance(option.type, click.Choice)]
-    for option in few:
-        with pytest.raises(click.BadParameter, match=f"did you mean '{option.type.choices[0]}'"):
-            option.type.convert(f"{option.type.choices[0]}x", option, None)
-
-
 def test_help__loads_nothing_heavy():
     program = (
         "import sys\nfrom dkfeat.cli import cli\n"
@@ -456,13 +423,6 @@ def test_demo__stops_at_the_first_error(tmp_path):
     outcome = run("demo", "--data", tmp_path / "bad.svm", "--out", tmp_path / "demo", status=2)
     assert outcome.stdout.count("\n$ dkfeat ") == 1
     assert outcome.stderr.count("dkfeat: error:") == 1
-
-
-def test_process__a_mistake_has_its_status_and_no_traceback(tmp_path):
-    done = programs.run(programs.command("train", tmp_path / "none"))
-    assert (done.status, done.out) == (3, "")
-    assert done.err.startswith("dkfeat: error: train: ")
-    assert "Traceback" not in done.err
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from dkfeat.cli import cli
 from dkfeat.datasets import DATASETS
+from tests.cli.test_commands import run as command
 from tests.datasets.toy import PLACE, TRAIN, toy
 from tests.sources.web_server import Kept, WebServer
 
@@ -27,9 +28,7 @@ def server():
 
 
 def run(*arguments, status=0):
-    outcome = CliRunner().invoke(cli, ["datasets", *map(str, arguments)], prog_name="dkfeat")
-    assert outcome.exit_code == status, outcome.output
-    return outcome
+    return command("datasets", *arguments, status=status)
 
 
 def test_list__has_a_line_for_each():

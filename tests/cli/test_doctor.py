@@ -50,12 +50,6 @@ def test_doctor__two_schedulers_are_a_usage_error():
     assert "name a scheduler each" in outcome.stderr
 
 
-def test_doctor__a_credential_on_the_command_line_is_refused():
-    outcome = run("--store", "s3://bucket/x", "--storage-option", "secret=abcdef", status=2)
-    assert "secret=env:NAME" in outcome.stderr
-    assert "abcdef" not in outcome.output
-
-
 def test_doctor__what_cannot_be_imported_is_a_finding(monkeypatch):
     monkeypatch.setitem(sys.modules, "dkfeat.doctor.checks", None)
     lines = run("--quiet", status=2).stdout.splitlines()

@@ -6,20 +6,13 @@ import json
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
-from dkfeat.cli import cli
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.storage import open_storage
+from tests.cli.test_commands import run
 from tests.invariants import assert_dataset_whole
 from tests.store.commit.test_maintenance import die_in_run
 from tests.store.tiny_job import TinyJob, write_sources
-
-
-def run(*arguments, status=0):
-    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
-    assert outcome.exit_code == status, outcome.output
-    return outcome
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +56,6 @@ def test_status__check_is_for_scripts(job):
     assert json.loads(outcome.stdout)["state"] == "damaged"
     assert "1 committed shards are missing or have another size" in outcome.stderr
     run("status", job.sources, status=3)
-
-
-def test_status__names_cannot_steer_the_terminal(job):
-    (job.target / "data" / "\x1b[2J").write_text("x")
-    text = run("status", job.target).stdout
-    assert "\x1b" not in text
-    assert "1 (\\x1b[2J)" in text
 
 
 def test_abort__lists_then_deletes(job):

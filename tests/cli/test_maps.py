@@ -5,12 +5,11 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from dkfeat import open_shards
-from dkfeat.cli import cli
 from dkfeat.cli.declared import declarations
 from dkfeat.maps import CLASSES, FEATURE_MAPS
+from tests.cli.test_commands import run
 from tests.maps.small import has
 
 SETTINGS = {
@@ -21,12 +20,6 @@ SETTINGS = {
     "maclaurin": ("--kernel", "polynomial", "--degree", 2, "--coef0", 0.5, "--h01", "--normalize", "l2"),
     "nystroem": ("--kernel", "egmm", "--kernel-param", "gamma=0.5", "--kernel-param", "p=2"),
 }
-
-
-def run(*arguments, status=0):
-    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
-    assert outcome.exit_code == status, outcome.output
-    return outcome
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +79,20 @@ def test_featurize__composes_kernels(inner, text, tmp_path):
     assert kept["params"].get("beta", 0.5) == (1.0 if inner == "laplace" else 0.5)
 
 
-def test_featurize__takes_coefficients(text, tmp_path):
-    options = ("--map", "maclaurin", "--kernel", "maclaurin", "--coefficients", "0,1,0.5", "--normalize", "l2")
-    run("featurize", text, *options, "--n-components", 8, "--out", tmp_path / "shards")
-    assert open_shards(tmp_path / "shards").map.get_params()["coefficients"] == [0, 1, 0.5]
-
-
-def test_featurize__takes_coefficients_of_a_kernel_with_landmarks(text, tmp_path):
-    options = ("--map", "nystroem", "--kernel", "maclaurin", "--kernel-param", "coefficients=0,1,0.5")
-    run("featurize", text, *options, "--n-components", 8, "--out", tmp_path / "shards")
-    assert open_shards(tmp_path / "shards").map.get_params()["kernel_params"] == {"coefficients": [0, 1, 0.5]}
+@pytest.mark.parametrize(
+    ("options", "name", "kept"),
+    [
+        (("--map", "maclaurin", "--coefficients", "0,1,0.5", "--normalize", "l2"), "coefficients", [0, 1, 0.5]),
+        (
+            ("--map", "nystroem", "--kernel-param", "coefficients=0,1,0.5"),
+            "kernel_params",
+            {"coefficients": [0, 1, 0.5]},
+        ),
+    ],
+)
+def test_featurize__takes_coefficients(text, tmp_path, options, name, kept):
+    run("featurize", text, *options, "--kernel", "maclaurin", "--n-components", 8, "--out", tmp_path / "shards")
+    assert open_shards(tmp_path / "shards").map.get_params()[name] == kept
 
 
 @pytest.mark.parametrize(

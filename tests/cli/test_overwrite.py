@@ -115,16 +115,6 @@ def test_predict__overwrite_is_for_files(made, tmp_path):
         assert "--overwrite is for --out FILE" in result.output
 
 
-def test_report__in_python(made, tmp_path):
-    report = dkfeat.run_report(made / "shards", pair_rows=0)
-    report.save(tmp_path / "new" / "page.html")
-    report.save(tmp_path / "new" / "page.html")
-    with pytest.raises(ConfigError, match="is an input"):
-        report.save(made / "rows.svm", overwrite=True)
-    with pytest.raises(ConfigError, match="this machine only"):
-        report.save("s3://bucket/page.html")
-
-
 @pytest.mark.fault("S-19")
 def test_performance_report__replaces_earlier_ones_alone(made, tmp_path):
     pytest.importorskip("bokeh")

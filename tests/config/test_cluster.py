@@ -17,15 +17,10 @@ PODS = {"kind": "kubernetes", "image": "i", "n_workers": 3, "threads_per_worker"
 
 
 @pytest.mark.parametrize("kind", CLUSTERS)
-def test_conf_cluster__reads_strictly(kind):
-    config = load_cluster(FILES / f"{kind}.yaml")
-    assert config.kind == kind
-    assert read_cluster(config.to_mapping()) == config
-
-
-@pytest.mark.parametrize("kind", CLUSTERS)
 def test_conf_cluster__commented_settings_exist(kind):
     """What a reader uncomments is a setting of the kind, and of the right type."""
+    config = load_cluster(FILES / f"{kind}.yaml")
+    assert read_cluster(config.to_mapping()) == config
     lines = (FILES / f"{kind}.yaml").read_text().splitlines()
     commented = [
         line[2:] for line in lines if line.startswith("# ") and ": " in line and line[2:].split(":")[0].islower()
@@ -57,16 +52,6 @@ def test_conf_cluster__commented_settings_exist(kind):
 def test_read_cluster__refuses(mapping, words):
     with pytest.raises(ConfigError, match=words):
         read_cluster(mapping)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"), [("kind: [", "cannot be read as a cluster file"), ("kind: l", "no cluster")]
-)
-def test_load_cluster__names_the_file_once(tmp_path, text, words):
-    (tmp_path / "c.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=words) as caught:
-        load_cluster(tmp_path / "c.yaml")
-    assert str(caught.value).count("c.yaml") == 1
 
 
 def test_sized__stands_in_place_of_the_file():

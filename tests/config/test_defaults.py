@@ -3,16 +3,14 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import dask
 import pytest
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.cli.commands.run import load_job
-from dkfeat.config import DefaultsConfig, ExecutionConfig, RunConfig
+from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.runners.open import fill_where, open_runner
 from dkfeat.errors import ConfigError
@@ -20,15 +18,6 @@ from tests.cli.test_commands import run
 
 ROOT = Path(__file__).parents[2]
 WHERE = ("scheduler", "scheduler_file", "cluster", "n_workers", "threads_per_worker", "memory_limit", "in_flight")
-
-
-def test_settings__are_those_of_runs_and_sources():
-    names = {item.name for item in fields(DefaultsConfig)}
-    assert set(WHERE) | {"blocksize", "progress", "no_worker_seconds"} == names
-    assert set(WHERE) | {"performance_report"} == {item.name for item in fields(ExecutionConfig)}
-    of_runs = names - {"blocksize", "no_worker_seconds"}
-    assert of_runs <= {item.name for item in fields(RunConfig)}
-    assert of_runs <= {parameter.name for parameter in cli.commands["featurize"].params}
 
 
 @pytest.mark.parametrize(
@@ -175,10 +164,7 @@ def test_conf__every_file_is_right(path):
     [
         ("kind: local\nmemory_limit: 100MiB", "memory_limit='100MiB', but"),
         ("run: {memory_limit: 100MiB}", "memory_limit='100MiB', but"),
-        ("kind: slrum", "did you mean 'slurm'?"),
         ("kind: local\nn_worker: 3", "n_worker: unknown key; did you mean 'n_workers'?"),
-        ("featurise: []", "did you mean 'featurize'?"),
-        ("featurize: [{source: {urlpath: a}, map: {name: gcsw}, out: b}]", "did you mean 'gcws'?"),
         ("featurize: [{source: {urlpath: a}, map: {name: gcws, i_bit: 3}, out: b}]", "did you mean 'i_bits'?"),
         (
             "predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]",
@@ -194,11 +180,6 @@ def test_config_check__names_the_file_and_the_mistake(tmp_path, text, words):
     assert words in told
 
 
-def test_config__commands_have_help_with_examples():
-    for name, command in cli.commands["config"].commands.items():
-        assert f"  dkfeat config {name}" in command.help
-
-
 @pytest.mark.slow
 def test_train__is_not_cut_into_parts_by_a_default(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 20)
@@ -209,14 +190,3 @@ def test_train__is_not_cut_into_parts_by_a_default(tmp_path):
         configured = json.loads(run(*trained, tmp_path / "two").stdout)
     assert configured["training"] == plain["training"]
     assert {path.name for path in (tmp_path / "one").iterdir()} == {path.name for path in (tmp_path / "two").iterdir()}
-
-
-def test_featurize__with_an_argument_for_each_default(tmp_path):
-    """Arguments count more: none of these places could be reached."""
-    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 20)
-    words = ("featurize", tmp_path / "rows.svm", "--n-components", 8, "--out")
-    for key, value in (("scheduler", "tcp://127.0.0.1:1"), ("scheduler-file", "none.json"), ("cluster", "none.yaml")):
-        with dask.config.set({f"dkfeat.{key}": value}):
-            run(*words, tmp_path / key, "--scheduler", "threads")
-            if key == "cluster":  # of the others, that nobody answers is known after a while only
-                assert "none.yaml" in run(*words, tmp_path / "other", status=2).stderr

@@ -16,6 +16,7 @@ from dkfeat.cli.rows import OF_RUNS, make_source
 from dkfeat.config import (
     EvaluateConfig,
     ExecutionConfig,
+    FeaturizeConfig,
     JobConfig,
     PredictConfig,
     RunConfig,
@@ -61,10 +62,6 @@ def test_load_config__reads_every_section(tmp_path):
     assert job.predict[0].source.urlpath == "new.svm"
     assert job.evaluate[0].shards == "predictions"
     assert job.run.n_workers == 2
-
-
-def test_load_config__empty_file_is_the_default_job(tmp_path):
-    assert load_config(_write(tmp_path, "")) == JobConfig()
 
 
 def test_to_mapping__reads_back_equal(tmp_path):
@@ -195,10 +192,6 @@ def _defaults_of_command(*words: str) -> dict[str, object]:
     return cli.commands[name].make_context(name, arguments).params
 
 
-def _only(names, mapping: dict[str, object]) -> dict[str, object]:
-    return {name: mapping[name] for name in names}
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_options_of_sources__are_read_from_their_classes(name):
     """The command line and read_libsvm and read_parquet have no copies of them."""
@@ -266,45 +259,24 @@ def test_index_base__is_the_one_that_is_given(path, option, found):
     assert make_source((path,), _defaults_of_command(*words)).zero_based == found
 
 
-EXECUTION = {item.name for item in dataclasses.fields(ExecutionConfig)}
-"""Of command lines and job files, which stand for the keyword `client` of functions."""
-
-
-def test_run_options__are_the_same_everywhere():
-    options = _defaults_of_fields(RunConfig)
-    call = _defaults_of_call(dkfeat.featurize)
-    own = set(options) - EXECUTION - {"break_lock", "resume"}  # the first is a function of its own
-    assert "client" in call
-    assert _only(own, options) == _only(own, call)
-    assert options["resume"] == dkfeat.Target("b").resume
-    assert set(options) <= set(_defaults_of_command("featurize", "a.svm", "--out", "b"))
-
-
-def test_train_options__are_the_same_everywhere():
-    call = _defaults_of_call(dkfeat.train)
-    call = _only(set(call) - EXECUTION - {"progress", "client"}, call)
-    config = _defaults_of_fields(TrainConfig)
-    del config["out"], config["resume"]  # of `LinearModel.save`, and of the checkpoint's `Target`
-    assert _only(call, {**config, "shards": call["shards"], "solver": "sgd"}) == call
-    assert set(config) == set(call)
-    command = {"random_state" if name == "seed" else name for name in _defaults_of_command("train", "a")}
-    of_solvers = {item.name for kind in (dkfeat.SGD, dkfeat.Liblinear) for item in dataclasses.fields(kind)}
-    assert command - EXECUTION - {"out", "resume", "progress", "as_json"} == set(call) | of_solvers
-    assert command >= EXECUTION - {"in_flight"}  # no task of a training waits for another
-
-
-@pytest.mark.parametrize(("name", "config"), [("predict", PredictConfig), ("evaluate", EvaluateConfig)])
-def test_options_of_a_model__are_the_same_everywhere(name, config):
+@pytest.mark.parametrize(
+    ("name", "configs", "words"),
+    [
+        ("featurize", [FeaturizeConfig, RunConfig], ["a.svm", "--out", "b"]),
+        ("train", [TrainConfig], ["a"]),
+        ("predict", [PredictConfig, RunConfig], ["model", "a.svm"]),
+        ("evaluate", [EvaluateConfig, RunConfig], ["model", "a.svm"]),
+    ],
+)
+def test_options__have_the_same_defaults_everywhere(name, configs, words):
     call = _defaults_of_call(getattr(dkfeat, name))
-    of_call = {"client", "blocksize", "target"} | EXECUTION  # a running cluster; part of a source; `out` elsewhere
-    run = _only(set(call) & (set(_defaults_of_fields(RunConfig)) - EXECUTION), _defaults_of_fields(RunConfig))
-    fields = _defaults_of_fields(config) | run
-    of_others = {"target_options", "on_bad_row", "max_bad_rows"}  # of the target and of the source
-    assert set(fields) - {"shards", "out", "overwrite"} - of_others == set(call) - of_call
-    asked = {"model", "source"}
-    assert _only(set(call) - of_call - asked, fields) == _only(set(call) - of_call - asked, call)
-    command = set(_defaults_of_command(name, "model", "a.svm"))
-    assert (set(fields) - {"shards"}) | EXECUTION <= command
+    fields = {key: value for config in configs for key, value in _defaults_of_fields(config).items()}
+    shared = call.keys() & fields.keys() - {"model", "map", "shards", "solver", "source", "random_state"}
+    assert {"storage_options", "progress"} & shared
+    assert {key: call[key] for key in shared} == {key: fields[key] for key in shared}
+    of_command = _defaults_of_command(name, *words)
+    assert shared - {"checkpoint"} <= of_command.keys()
+    assert fields.keys() & {item.name for item in dataclasses.fields(ExecutionConfig)} <= of_command.keys()
 
 
 @pytest.mark.parametrize("rows", [{"shards": "features"}, {"source": {"urlpath": "rows.svm"}}], ids=str)
