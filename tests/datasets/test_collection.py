@@ -4,13 +4,13 @@ import bz2
 import errno
 import hashlib
 import json
-import multiprocessing
+import lzma
 import re
 import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +19,10 @@ import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.datasets import DATASETS, collection
+from dkfeat.datasets import COLLECTION, DATASETS, cache_folder, collection
 from dkfeat.datasets.collection import fetch
 from dkfeat.errors import ConfigError, SourceError
-from tests.datasets.toy import PATH, PLACE, TEST, TRAIN, digest_of_train, toy
+from tests.datasets.toy import PATH, PLACE, TEST, TRAIN, toy
 from tests.sources.web_server import Kept, WebServer
 
 ROOT = Path(__file__).parents[2]
@@ -64,15 +64,9 @@ def test_fetch__brings_both_files_and_records_them(server, folder):
     assert record["sha256"] == hashlib.sha256(TRAIN).hexdigest()
     assert (record["size"], record["rows"], record["etag"]) == (len(TRAIN), 60_000, '"v1"')
     assert record["url"] == f"{server.address}/{PATH}"
+    assert fetch("toy", mirror="http://127.0.0.1:9").files == found.files  # nothing is asked for again
     names = ["toy.scale", "toy.scale.t.bz2"]
     assert left_in(folder) == sorted([".lock", *names, *(f"{name}.json" for name in names)])
-
-
-def test_fetch__a_second_one_asks_for_nothing(server):
-    fetch("toy", mirror=server.address)
-    asked = len(server.requests)
-    assert fetch("toy", mirror="http://127.0.0.1:9").train.read_bytes() == TRAIN
-    assert len(server.requests) == asked == 2
 
 
 def test_fetch__the_files_are_sources(server, tmp_path):
@@ -109,7 +103,7 @@ def test_broken_connection__of_an_earlier_process_is_gone_on_with(server, folder
 
 def test_killed_fetch__is_gone_on_with(server, tmp_path):
     server.files[PLACE].stalled = threading.Event()
-    words = f"import tests.datasets.toy as toy; toy.digest_of_train({server.address!r}, {str(tmp_path / 'here')!r})"
+    words = f"import tests.datasets.toy as toy; toy.fetch_train({server.address!r}, {str(tmp_path / 'here')!r})"
     part = tmp_path / "here" / "toy" / "toy.scale.part"
     with subprocess.Popen([sys.executable, "-c", words], cwd=ROOT) as child:
         while not (server.files[PLACE].stalled.is_set() and part.exists() and part.stat().st_size > len(TRAIN) // 3):
@@ -246,17 +240,6 @@ def test_record__that_is_damaged_names_itself(server, folder):
         train_of(server)
 
 
-def test_two_processes__fetch_once(server, tmp_path):
-    server.files[PLACE].gate = threading.Event()
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        both = [pool.submit(digest_of_train, server.address, str(tmp_path / "shared")) for _ in "12"]
-        while not server.requests:
-            time.sleep(0.05)
-        server.files[PLACE].gate.set()
-        assert {done.result() for done in both} == {hashlib.sha256(TRAIN).hexdigest()}
-    assert len(server.requests) == 1
-
-
 def test_two_threads__fetch_once(server, caplog):
     server.files[PLACE].gate = threading.Event()
     with ThreadPoolExecutor(2) as pool:
@@ -316,3 +299,49 @@ def test_cache__that_others_keep_is_read_only(server, folder, monkeypatch):
     (folder / "toy.scale").unlink()
     with pytest.raises(SourceError, match=r"toy.scale.part cannot be written: Permission denied; .*DKFEAT_CACHE"):
         train_of(server)
+
+
+# ---- the registry
+
+
+def test_names__are_sorted_and_the_papers_sets_are_among_them():
+    names = [name for name in DATASETS if name != "toy"]
+    assert names == sorted(names)
+    papers = {"letter", "satimage", "splice", "vowel", "covtype", "ijcnn1", "rcv1", "webspam", "cod-rna", "protein"}
+    assert papers <= set(DATASETS)
+
+
+@pytest.mark.parametrize("info", DATASETS.values(), ids=list(DATASETS))
+def test_dataset__has_files_of_its_own(info):
+    paths = [file.path for file in info.files.values()]
+    assert len({file.name for file in info.files.values()}) == len(paths)  # they share a folder
+    assert all(path.startswith(("binary/", "multiclass/")) and not path.endswith("/") for path in paths)
+    assert info.page in (f"{COLLECTION}/binary.html", f"{COLLECTION}/multiclass.html")
+    assert min(info.n_features, info.train.rows) > 0
+    assert info.n_classes == 2 or info.page.endswith("multiclass.html")
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"DKFEAT_CACHE": "/a/cache", "XDG_CACHE_HOME": "/b"}, "/a/cache"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/dkfeat"),
+        ({"XDG_CACHE_HOME": "relative"}, "/home/of/mine/.cache/dkfeat"),
+        ({}, "/home/of/mine/.cache/dkfeat"),
+    ],
+)
+def test_cache_folder__follows_the_environment(monkeypatch, variables, expected):
+    for name in ("DKFEAT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/of/mine", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(expected)
+
+
+@pytest.mark.data
+def test_rows__are_those_of_the_copies_at_hand(data_folder):
+    """The copies of the papers' sets have all rows of the collection's files, where they are whole."""
+    for name, copy in [("letter", "letter"), ("satimage", "satimage"), ("splice", "splice"), ("a9a", "adult_a9a")]:
+        for part, file in DATASETS[name].files.items():
+            with lzma.open(data_folder / copy / f"{part}.svm.xz") as lines:
+                assert sum(1 for _ in lines) == file.rows

@@ -1,7 +1,5 @@
 """A data set that the collection does not have, for tests and the processes that they start."""
 
-import hashlib
-
 from dkfeat.datasets import DATASETS, DataFile, DatasetInfo
 from dkfeat.datasets.collection import fetch
 
@@ -17,6 +15,6 @@ def toy():
     return DatasetInfo(name="toy", title="a toy", n_features=7, n_classes=3, train=train, test=test)
 
 
-def digest_of_train(url, folder):
+def fetch_train(url, folder):
     DATASETS["toy"] = toy()
-    return hashlib.sha256(fetch("toy", part="train", folder=folder, mirror=url).train.read_bytes()).hexdigest()
+    fetch("toy", part="train", folder=folder, mirror=url)

@@ -36,21 +36,17 @@ def test_workers__of_other_versions_are_a_warning(cluster_client, monkeypatch):
 
 
 @pytest.mark.cluster
-def test_workers__whose_samples_differ_fail(cluster_client, monkeypatch):
+def test_workers__whose_samples_differ_or_that_lack_dkfeat_fail(cluster_client, monkeypatch):
     monkeypatch.setattr(checks, "EXPECTED", "")
     *_, workers = check_cluster(cluster_client.scheduler.address)
     assert (workers.state, workers.exit_code) == ("fail", 5)
     assert workers.found.count("gives other samples than other machines do") == 2
 
-
-@pytest.mark.cluster
-def test_workers__without_dkfeat_fail(cluster_client, monkeypatch):
     def digest():
         raise ModuleNotFoundError("No module named 'dkfeat'")
 
     monkeypatch.setattr(checks, "digest_of_samples", digest)
-    scheduler, workers = check_cluster(cluster_client.scheduler.address)
-    assert (scheduler.state, workers.state) == ("ok", "fail")
+    *_, workers = check_cluster(cluster_client.scheduler.address)
     assert "ModuleNotFoundError: No module named 'dkfeat'" in workers.found
 
 
@@ -67,42 +63,30 @@ def test_scheduler__without_workers_is_a_warning():
     assert check.to_do == f"start some: dask worker {empty.scheduler_address}"
 
 
-def test_scheduler__that_is_not_there_fails(monkeypatch):
-    monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.5)
-    (check,) = check_cluster("tcp://127.0.0.1:9")
-    assert (check.state, check.exit_code) == ("fail", 5)
-    assert check.found.startswith("no Dask scheduler answers at tcp://127.0.0.1:9")
-
-
 @pytest.mark.parametrize(
-    ("address", "reason"),
+    ("address", "exit_code", "found"),
     [
-        ("localhost:8786", "it has no protocol"),
-        ("threads://x", "unknown address scheme 'threads'"),
-        ("tcp://login-node", "missing port number"),
+        ("tcp://127.0.0.1:9", 5, "no Dask scheduler answers at tcp://127.0.0.1:9"),
+        (None, 5, ""),  # a file that is not there
+        ("localhost:8786", 2, "'localhost:8786' is no address of a scheduler: it has no protocol"),
+        ("threads://x", 2, "'threads://x' is no address of a scheduler: unknown address scheme 'threads'"),
+        ("tcp://login-node", 2, "'tcp://login-node' is no address of a scheduler: missing port number"),
     ],
 )
-def test_scheduler__of_no_address_fails(address, reason):
-    (check,) = check_cluster(address)
-    assert (check.state, check.exit_code) == ("fail", 2)
-    assert check.found.startswith(f"{address!r} is no address of a scheduler: {reason}")
-    assert check.found.endswith("give one such as 'tcp://10.0.0.1:8786'")
-
-
-def test_scheduler_file__that_is_not_there_fails(monkeypatch, tmp_path):
-    monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.2)
-    (check,) = check_cluster(None, str(tmp_path / "scheduler.json"))
-    assert (check.state, check.exit_code) == ("fail", 5)
+def test_scheduler__that_is_not_there_or_has_no_address_fails(monkeypatch, tmp_path, address, exit_code, found):
+    monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.3)
+    (check,) = check_cluster(address, None if address else str(tmp_path / "scheduler.json"))
+    assert (check.state, check.exit_code) == ("fail", exit_code)
+    assert check.found.startswith(found)
+    assert exit_code == 5 or check.found.endswith("give one such as 'tcp://10.0.0.1:8786'")
 
 
 def test_cluster__of_the_defaults(monkeypatch):
     monkeypatch.setattr(checks, "ANSWER_SECONDS", 0.2)
     with dask.config.set({"dkfeat": None}):
         assert list(check_cluster()) == []
-    with dask.config.set({"dkfeat.scheduler": "tcp://127.0.0.1:9"}):
-        (check,) = check_cluster()
-    assert (check.state, check.exit_code) == ("fail", 5)
-    with dask.config.set({"dkfeat.n-wrokers": 4}):
-        (check,) = check_cluster()
-    assert (check.state, check.exit_code) == ("fail", 2)
+    for defaults, exit_code in (({"scheduler": "tcp://127.0.0.1:9"}, 5), ({"n-wrokers": 4}, 2)):
+        with dask.config.set({f"dkfeat.{name}": value for name, value in defaults.items()}):
+            (check,) = check_cluster()
+        assert (check.state, check.exit_code) == ("fail", exit_code)
     assert "did you mean 'n-workers'" in check.found

@@ -24,21 +24,17 @@ def test_machine__is_well_here():
     assert version("numpy") in found[0].found
 
 
-def test_threads__of_libraries_that_crowd_the_cores_are_a_warning(monkeypatch):
+def test_machine__that_is_not_well_is_told_with_a_remedy(monkeypatch):
     monkeypatch.setattr(checks, "threadpool_info", lambda: [{"internal_api": "openblas", "num_threads": 64}])
-    monkeypatch.setattr(checks, "CPU_COUNT", 4)
-    check = check_of(checks.check_machine(), "threads")
-    assert check.state == "warn"
-    assert check.to_do.startswith("set OMP_NUM_THREADS=4")
-
-
-def test_memory__that_is_short_is_a_warning_with_a_number_of_workers(monkeypatch):
     monkeypatch.setattr(checks, "CPU_COUNT", 8)
     monkeypatch.setattr(checks, "MEMORY_LIMIT", 2 << 30)
-    check = check_of(checks.check_machine(), "memory")
-    assert check.state == "warn"
-    assert check.found.endswith("free of 2.0 GiB, for 8 cores")
-    assert check.to_do.startswith("give --n-workers ")
+    monkeypatch.setattr(checks, "EXPECTED", "0" * 64)
+    found = list(checks.check_machine())
+    threads, memory, bits = (check_of(found, name) for name in ("threads", "memory", "same bits"))
+    assert (threads.state, memory.state, bits.state, bits.exit_code) == ("warn", "warn", "fail", 1)
+    assert threads.to_do.startswith("set OMP_NUM_THREADS=8")
+    assert memory.found.endswith("free of 2.0 GiB, for 8 cores")
+    assert memory.to_do.startswith("give --n-workers ")
 
 
 def test_temporary_folder__that_is_missing_fails(monkeypatch, tmp_path):
@@ -49,18 +45,6 @@ def test_temporary_folder__that_is_missing_fails(monkeypatch, tmp_path):
     assert check.found == f"{missing} cannot be written: No such file or directory"
 
 
-def test_bits__that_differ_fail(monkeypatch):
-    monkeypatch.setattr(checks, "EXPECTED", "0" * 64)
-    check = check_of(checks.check_machine(), "same bits")
-    assert (check.state, check.exit_code) == ("fail", 1)
-
-
-def test_jit__that_is_off_is_a_warning(monkeypatch):
-    monkeypatch.setattr(checks.config, "DISABLE_JIT", 1)
-    check = check_of(checks.check_machine(), "compiled loops")
-    assert (check.state, check.to_do) == ("warn", "unset NUMBA_DISABLE_JIT")
-
-
 def test_cache__that_is_off_or_has_no_folder_is_a_warning(monkeypatch):
     monkeypatch.setattr(checks, "Dispatcher", type(None))
     check = check_of(checks.check_machine(), "compiled loops")
@@ -68,6 +52,9 @@ def test_cache__that_is_off_or_has_no_folder_is_a_warning(monkeypatch):
     monkeypatch.setenv("DKFEAT_JIT_CACHE", "0")
     check = check_of(checks.check_machine(), "compiled loops")
     assert (check.state, check.to_do) == ("warn", "unset DKFEAT_JIT_CACHE")
+    monkeypatch.setattr(checks.config, "DISABLE_JIT", 1)
+    check = check_of(checks.check_machine(), "compiled loops")
+    assert (check.state, check.to_do) == ("warn", "unset NUMBA_DISABLE_JIT")
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Places for shards, tried with files that are deleted again."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from dkfeat.doctor.checks import check_store
@@ -16,12 +18,8 @@ def test_folder__that_is_there_is_left_as_it_was(tmp_path):
     found = check(tmp_path)
     assert found.state == "ok", found.found
     assert found.found.startswith(f"{tmp_path}: exclusive create, lock, read, list and delete work, in ")
-    assert list(tmp_path.iterdir()) == [tmp_path / "mine"]
-
-
-def test_folder__that_is_not_there_is_not_made(tmp_path):
     assert check(tmp_path / "features").state == "ok"
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine"]
 
 
 @pytest.mark.parametrize(
@@ -55,24 +53,17 @@ def test_store__of_a_kind_that_cannot_be_written_fails(url):
 
 
 @pytest.mark.parametrize(
-    ("method", "broken"), [("read", lambda *_: b"other"), ("list", lambda *_: {}), ("size", lambda *_: 1)]
+    ("method", "broken", "message"),
+    [
+        ("read", lambda *_: b"other", "was not as it should be"),
+        ("list", lambda *_: {}, "was not as it should be"),
+        ("size", lambda *_: 1, "was not as it should be"),
+        ("acquire", lambda *_: SimpleNamespace(release=lambda: None), "two runs can hold the lock"),
+        ("create", lambda *_, **__: None, "a file was created twice"),
+    ],
 )
-def test_folder__that_does_not_keep_its_word_fails(monkeypatch, tmp_path, method, broken):
+def test_folder__that_does_not_keep_its_word_fails(monkeypatch, tmp_path, method, broken, message):
     monkeypatch.setattr(LocalStorage, method, broken)
     found = check(tmp_path)
     assert (found.state, found.exit_code) == ("fail", 3)
-    assert "was not as it should be" in found.found
-
-
-def test_folder__whose_lock_keeps_nobody_out_fails(monkeypatch, tmp_path):
-    class Lock:
-        def release(self):
-            pass
-
-    monkeypatch.setattr(LocalStorage, "acquire", lambda *_: Lock())
-    assert "two runs can hold the lock" in check(tmp_path).found
-
-
-def test_folder__in_which_files_are_created_twice_fails(monkeypatch, tmp_path):
-    monkeypatch.setattr(LocalStorage, "create", lambda *_, **__: None)
-    assert check(tmp_path).found.startswith(f"{tmp_path}: a file was created twice")
+    assert message in found.found

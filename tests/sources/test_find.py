@@ -207,16 +207,18 @@ def test_links_to_other_files_of_the_source__are_named(tmp_path, caplog):
 
 
 def test_folders__name_the_files_that_they_leave_out(tmp_path, caplog):
-    for name in ("a.parquet", ".b.parquet", "_c.parquet", "d.PARQUET", "in/e.parq", "_SUCCESS"):
+    for name in ("a.parquet", ".b.parquet", "_c.parquet", "d.PARQUET", "in/e.parq", "in/f.parquet", "_log/g.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"label": [1], "x": [1]}), tmp_path / name)
     with caplog.at_level(logging.WARNING):
-        assert [file.name for file in ParquetSource(str(tmp_path)).files()] == ["a.parquet"]
+        assert [file.name for file in ParquetSource(str(tmp_path)).files()] == ["a.parquet", "in/f.parquet"]
     assert [record.message.split("such as ")[1].split(":")[0] for record in caplog.records] == [
         "d.PARQUET, in/e.parq",
         ".b.parquet",
-        "_c.parquet",
+        "_c.parquet, _log/g.parquet",
     ]
+    assert [file.name for file in ParquetSource(str(tmp_path / "_log")).files()] == ["g.parquet"]
+    (tmp_path / "in" / "f.parquet").unlink()
     for path in tmp_path.glob("*.parquet"):
         path.unlink()
     caplog.clear()

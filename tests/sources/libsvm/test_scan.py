@@ -57,6 +57,7 @@ def test_scan__zeros_count_as_columns(tmp_path):
 
 
 def test_scan__given_options_are_kept(tmp_path):
+    assert scan_text(tmp_path, "1,5 qid:1 3:1\n", multilabel=True, query_id=True).labels == (1, 5)
     found = scan_text(tmp_path, "1 1:1\n", n_features=99, zero_based=True, label_dtype="float64")
     assert (found.n_features, found.zero_based, found.label_dtype, found.labels) == (99, True, "float64", (1.0,))
 
@@ -99,12 +100,6 @@ def test_scan__label_sets_up_to_10000(tmp_path, labels):
     text = "".join(f"{label!r}\n" for label in np.asarray(labels).tolist())
     assert scan_text(tmp_path, text).labels == tuple(sorted(np.asarray(labels).tolist()))
     assert scan_text(tmp_path, text, text + "123456.5\n").labels is None
-
-
-def test_scan__several_labels_and_query_ids(tmp_path):
-    found = scan_text(tmp_path, "1,5 qid:1 3:1\n 3:1\n".replace(" 3:1\n 3:1", " 3:1"), multilabel=True, query_id=True)
-    assert found.labels == (1, 5)
-    assert found.n_rows == 1
 
 
 def test_scan__windows_of_many_short_rows(tmp_path):

@@ -152,57 +152,40 @@ def test_beside__wrong_values(tmp_path, columns, options, message):
 # ---- schemas: told before a row is read
 
 TEXT = ["a", "b"]
+X = {"x": [1.0, 2.0]}
+# columns beside the label [1, 2], None: no such column; options; message
 SCHEMAS = [
     (
-        {"x": [1.0, 2.0]},
+        X | {"label": None},
         {},
-        "column label: there is no such column: the file has x; pass label= .--label., or label=None .--no-label.",
+        "column label: there is no such column: the file has x; pass label= .--label., or label=None",
     ),
-    ({"label": [1, 2]}, {}, "column features: no column of numbers is left"),
-    ({"": [1, 2], "x": [1, 2], "label": [1, 2]}, {}, "column '': a column of numbers without a name; .* by features="),
-    ({"label": [1, 2]}, {"features": "y"}, "column y: .*: the file has label; pass features= .--features.$"),
-    (
-        {"income": [1.0, 2.0], "bought": [1, 2]},
-        {"label": "boght"},
-        "column boght: there is no such column: the file has income, bought; did you mean 'bought'.$",
-    ),
-    (
-        {"x": [1.0, 2.0], "label": [1, 2]},
-        {"query_id": "session"},
-        "column session: .*; pass query_id= .--query-column.$",
-    ),
-    ({"x": TEXT, "label": [1, 2]}, {"features": "x"}, "column x: is string, but feature columns are numbers"),
-    ({"x": [1.0, 2.0], "label": TEXT}, {}, "column label: is string, but labels are numbers; number the classes first"),
-    (
-        {"x": [1.0, 2.0], "label": pa.array(TEXT).dictionary_encode()},
-        {},
-        "column label: is string, but labels are numbers",
-    ),
-    ({"x": [1.0, 2.0], "label": [1, 2]}, {"multilabel": True}, "column label: is int64, but with multilabel=True"),
-    ({"x": [1.0, 2.0], "label": [[1], [2]]}, {"multilabel": False}, "column label: .*; pass multilabel=True"),
-    ({"x": [TEXT, TEXT], "label": [1, 2]}, {"features": "x"}, "column x: is list<element: string>, but"),
-    (
-        {"x": [1.0, 2.0], "label": [1, 2]},
-        {"features": "x", "features_as": "vector"},
-        "column x: is double, but a vector",
-    ),
-    (
-        {"x": [[1.0], [2.0]], "label": [1, 2]},
-        {"features": "x", "features_as": "sparse"},
-        "column x: .*lists of integers",
-    ),
-    ({"x": [{"a": 1}, {"a": 2}], "label": [1, 2]}, {"features": "x"}, "column x: is a struct of a, but"),
-    ({"x": [1.0, 2.0], "w": TEXT, "label": [1, 2]}, {"weight": "w"}, "column w: is string, but weights are numbers"),
-    ({"x": [1.0, 2.0], "q": [1.0, 2.0], "label": [1, 2]}, {"query_id": "q"}, "column q: is double, but query ids"),
-    ({"x": [1.0, 2.0], "k": [[1], [2]], "label": [1, 2]}, {"keep": "k"}, "column k: is list<.*>, which cannot be kept"),
-    ({"x": [[1.0]] * 2, "label": [1, 2]}, {"features": "x", "n_features": 3}, "row group 0, row 0, column x: 1 values"),
+    ({}, {}, "column features: no column of numbers is left"),
+    ({"": [1, 2], "x": [1, 2]}, {}, "column '': a column of numbers without a name; .* by features="),
+    ({}, {"features": "y"}, "column y: .*: the file has label; pass features= .--features.$"),
+    (X, {"label": "lable"}, "column lable: there is no such column: the file has x, label; did you mean 'label'.$"),
+    (X, {"query_id": "session"}, "column session: .*; pass query_id= .--query-column.$"),
+    ({"x": TEXT}, {"features": "x"}, "column x: is string, but feature columns are numbers"),
+    (X | {"label": TEXT}, {}, "column label: is string, but labels are numbers; number the classes first"),
+    (X | {"label": pa.array(TEXT).dictionary_encode()}, {}, "column label: is string, but labels are numbers"),
+    (X, {"multilabel": True}, "column label: is int64, but with multilabel=True"),
+    (X | {"label": [[1], [2]]}, {"multilabel": False}, "column label: .*; pass multilabel=True"),
+    ({"x": [TEXT, TEXT]}, {"features": "x"}, "column x: is list<element: string>, but"),
+    (X, {"features": "x", "features_as": "vector"}, "column x: is double, but a vector"),
+    ({"x": [[1.0], [2.0]]}, {"features": "x", "features_as": "sparse"}, "column x: .*lists of integers"),
+    ({"x": [{"a": 1}, {"a": 2}]}, {"features": "x"}, "column x: is a struct of a, but"),
+    (X | {"w": TEXT}, {"weight": "w"}, "column w: is string, but weights are numbers"),
+    (X | {"q": [1.0, 2.0]}, {"query_id": "q"}, "column q: is double, but query ids"),
+    (X | {"k": [[1], [2]]}, {"keep": "k"}, "column k: is list<.*>, which cannot be kept"),
+    ({"x": [[1.0]] * 2}, {"features": "x", "n_features": 3}, "row group 0, row 0, column x: 1 values"),
 ]
 
 
 @pytest.mark.fault("I-34")
 @pytest.mark.parametrize(("columns", "options", "message"), SCHEMAS, ids=range(len(SCHEMAS)))
 def test_schema__of_the_first_file(tmp_path, columns, options, message):
-    path = write(tmp_path / "bad.parquet", columns)
+    columns = {name: values for name, values in ({"label": [1, 2]} | columns).items() if values is not None}
+    path = write(tmp_path / "bad.parquet", {name: columns[name] for name in sorted(columns, key="label".__eq__)})
     with pytest.raises(ParquetError, match=f"^{path}: {message}"):
         pieces(ParquetSource(path, **options))
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dkfeat.errors import ConfigError, SourceNotFoundError, SpecConflictError
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.parquet.source import ParquetSource
 from tests.sources.parquet.rows import LAYOUTS, feature_columns, pieces, resolved, rows, write
 from tests.sources.strategies import csr_blocks
@@ -362,18 +362,6 @@ def test_filters__refused(table, filters, message):
 
 
 # ---- files and options
-
-
-def test_folder__is_looked_through_and_hidden_names_are_not(tmp_path):
-    for name in ("b/x.parquet", "a.parquet", "_delta_log/c.parquet", ".tmp.parquet", "b/_x.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        write(tmp_path / name, {"x": [1.0], "label": [0]})
-    (tmp_path / "notes.txt").write_text("no Parquet")
-    assert [file.name for file in ParquetSource(str(tmp_path)).files()] == ["a.parquet", "b/x.parquet"]
-    with pytest.raises(SourceNotFoundError, match="no file matches"):
-        ParquetSource(str(tmp_path / "_delta_log" / "..")).replaced(urlpath=str(tmp_path / "nowhere*")).files()
-    only_hidden = tmp_path / "_delta_log"
-    assert [file.name for file in ParquetSource(str(only_hidden)).files()] == ["c.parquet"]
 
 
 def test_memory_store__is_read(tmp_path):
