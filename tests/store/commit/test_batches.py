@@ -167,15 +167,3 @@ def test_removal__fails__the_batch_is_committed_and_the_next_commit_continues(jo
     add(job, metadata.KEPT + 1, 1)
     assert len(names(job, "manifest")) == metadata.KEPT
     assert_dataset_whole(job.target, committed=True)
-
-
-def test_success__of_a_driver_that_went_on_after_its_manifest_was_removed__is_written_anew(job):
-    add(job, 0, 1)
-    marked = (job.target / "_SUCCESS").read_bytes()
-    add(job, 1, metadata.KEPT)
-    assert "manifest-000001.json" not in names(job, "manifest")
-    (job.target / "_SUCCESS").write_bytes(marked)
-    with pytest.raises(ShardError, match=r"names manifest-000001\.json .* repeat the run that wrote it"):
-        reader.read_manifest(open_storage(job.target))
-    job.run()
-    assert_dataset_whole(job.target, committed=True)

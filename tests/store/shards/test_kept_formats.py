@@ -2,7 +2,8 @@
 
     python -m tests.store.shards.test_kept_formats 0.1
 
-keeps those of a release, beside the rows that they were made of, in tests/data/formats/.
+keeps those of a release, beside the rows that they were made of, in tests/data/formats/. One of a new format number:
+``python -m tests.store.tiny_job SOURCES tests/data/formats/v<n>`` on the sources of `job`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from scipy import sparse
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.store.shards.reader import verify
+from dkfeat.store.shards.reader import open_reader, read_manifest, verify
 from dkfeat.store.storage import open_storage
+from tests.store.tiny_job import TinyJob, write_sources
 
 FORMATS = Path(__file__).parents[2] / "data" / "formats"
 KEPT = sorted(path.parent for path in FORMATS.glob("*/rows.svm"))
@@ -70,6 +72,39 @@ def test_kept__a_new_batch_follows(kept, tmp_path):
     assert (second.number, second.rows) == (2, manifest.rows + 1)
     assert before.items() <= {path.name: path.read_bytes() for path in (target / "data").iterdir()}.items()
     assert verify(open_storage(target)).problems == []
+
+
+@pytest.fixture
+def job(tmp_path):
+    return TinyJob(write_sources(tmp_path / "in", files=2, lines=10), tmp_path / "out")
+
+
+def rows(target):
+    it = open_reader(open_storage(target))
+    data = [it.read(entry) for entry in it.manifest.shards]
+    return np.concatenate([part.X.codes for part in data]), np.concatenate([part.y for part in data])
+
+
+@pytest.mark.fault("V-07", "D-11")
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_kept_data_set__has_the_names_and_rows_of_today(job, version):
+    job.run()
+    kept, made = (read_manifest(open_storage(target)) for target in (FORMATS / version, job.target))
+    assert [entry.name for entry in kept.shards] == [entry.name for entry in made.shards]
+    assert kept.spec_fp == made.spec_fp
+    assert verify(open_storage(FORMATS / version)).problems == []
+    assert kept.schema == made.schema
+    for left, right in zip(rows(FORMATS / version), rows(job.target), strict=True):
+        assert np.array_equal(left, right)
+
+
+@pytest.mark.fault("V-07")
+def test_kept_data_set__has_the_bytes_of_today_for_equal_versions(job):
+    job.run()
+    kept, made = (read_manifest(open_storage(target)) for target in (FORMATS / "v1", job.target))
+    if kept.run["versions"] != made.run["versions"]:
+        pytest.skip("written by other versions of dkfeat, numpy or pyarrow")
+    assert [entry.sha256 for entry in kept.shards] == [entry.sha256 for entry in made.shards]
 
 
 def main(version: str) -> None:

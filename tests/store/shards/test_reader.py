@@ -21,15 +21,11 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import dkfeat
-from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SpecConflictError
-from dkfeat.store.manifest.manifest import Head, Manifest
-from dkfeat.store.manifest.records import Records, SourceEntry
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import columns as rows
 from dkfeat.store.shards import reader
-from dkfeat.store.shards.columns import schema_of
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.local import LocalStorage
 from tests.store.shards.test_codec import codes, encode, parts
@@ -90,38 +86,6 @@ def test_read__codes_are_not_copied_out_of_arrow():
     assert encoded.codes.__array_interface__["data"][0] == table["codes"].chunk(0).buffers()[1].address
 
 
-def committed(tmp_path, layout, rows, **kinds):
-    """A data set of one shard in any layout, and what it holds."""
-    given = parts(layout, rows, **kinds)
-    width = {"codes": 16, "sparse": 50, "dense": 7}[layout]
-    spec = {"format": 1, "output": {"layout": layout, "row_bytes": width, "n_features_out": width}}
-    given["footer"] = replace(given["footer"], spec_fp=fingerprint(spec), split=0, piece=0)
-    shard = encode(**given)
-    name = "part-000000-0000-3f9c2a71b0de.parquet"
-    storage = open_storage(tmp_path / "one")
-    storage.prepare()
-    storage.create(f"data/{name}", shard.data)
-    names = {"multilabel": "multilabel", "qid": "query_id"}
-    options = {names[key]: True for key in kinds if key in names}
-    head = Head(
-        number=1,
-        spec_fp=fingerprint(spec),
-        schema=schema_of(layout, width, kinds.get("dtype", "int64"), **options),
-        n_features=9,
-        labels=None,
-        rows=rows,
-        nnz=77,
-        n_empty_rows=shard.footer.n_empty,
-        previous=None,
-        run={},
-    )
-    file = SourceFile(name=shard.footer.source, url="", size=1)
-    source = SourceEntry(name=file.name, size=1, mtime_ns=None, etag=None, rows=rows)
-    splits = [Split(number=0, file=file, start=0, stop=1)]
-    records = Records.of([shard.entry(name)], [source], splits, [file])
-    return reader.ShardReader(storage, spec, Manifest.of(head, records)), given
-
-
 def test_reader__other_spec__is_a_conflict(whole):
     it = opened(whole)
     with pytest.raises(SpecConflictError, match="another spec"):
@@ -163,20 +127,19 @@ def test_foreign_readers__see_equal_rows(whole):
 
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 def test_foreign_readers__see_lists_of_numbers(tmp_path, layout):
-    it, given = committed(tmp_path, layout, 30)
-    data = str(Path(it.storage.url) / "data")
+    given = parts(layout, 30)
+    file = str(tmp_path / "one.parquet")
+    Path(file).write_bytes(encode(**given).data)
     with duckdb.connect() as connection:
-        found = connection.execute(f"select * exclude (label) from '{data}/*.parquet'").fetchall()
-    lazy = pl.read_parquet(f"{data}/*.parquet").drop("label").rows()
-    frame = pd.read_parquet(data)
+        found = connection.execute(f"select * exclude (label) from '{file}'").fetchall()
+    rows_of = [given["encoded"][at] for at in range(30)]
     if layout == "dense":
-        expected = [(row,) for row in given["encoded"].tolist()]
-        assert np.array_equal(np.stack(frame["features"]), given["encoded"])
+        expected = [(row.tolist(),) for row in rows_of]
     else:
-        matrix = given["encoded"]
-        expected = [(row.indices.tolist(), row.data.tolist()) for row in (matrix[at] for at in range(30))]
-        assert [row.tolist() for row in frame["indices"]] == [indices for indices, _ in expected]
-    assert found == lazy == expected
+        expected = [(row.indices.tolist(), row.data.tolist()) for row in rows_of]
+    frame = pd.read_parquet(file).drop(columns="label")
+    assert found == pl.read_parquet(file).drop("label").rows() == expected
+    assert [tuple(column.tolist() for column in row) for row in frame.itertuples(index=False)] == expected
 
 
 def damaged(job, change):

@@ -21,8 +21,16 @@ NAME = "data/part-000000-0000-3f9c2a71b0de.parquet"
 
 
 @pytest.fixture
-def storage(tmp_path):
+def disk(tmp_path):
     made = LocalStorage(str(tmp_path / "out"))
+    made.prepare()
+    return made
+
+
+@pytest.fixture(params=["disk", "object store"])
+def storage(request, tmp_path):
+    """A storage of each kind; the object store is one in memory, and tests/faults/stores has those behind S3."""
+    made = open_storage(tmp_path / "out" if request.param == "disk" else f"memory://{tmp_path.name}/out")
     made.prepare()
     return made
 
@@ -55,22 +63,24 @@ def test_open__file_url_is_the_path(tmp_path):
 
 def test_storage__travels_to_workers(storage):
     storage.create(NAME, b"whole")
-    assert pickle.loads(pickle.dumps(storage)).read(NAME) == b"whole"
+    copy = pickle.loads(pickle.dumps(storage))
+    assert copy.read(NAME) == b"whole"
+    assert repr(copy) == f"{type(storage).__name__}({storage.url!r})"
 
 
-def test_list__passes_over_what_vanishes_meanwhile(storage, monkeypatch):
+def test_list__passes_over_what_vanishes_meanwhile(disk, monkeypatch):
     """A probe of a run that works beside a reader is there for a moment."""
     for name in ("a", "b", "c"):
-        storage.create(f"data/{name}", b"whole")
+        disk.create(f"data/{name}", b"whole")
     scan = os.scandir
 
     def late(descriptor):
         entries = [*scan(descriptor)]
-        storage.remove("data/b")
+        disk.remove("data/b")
         return nullcontext(entries)
 
     monkeypatch.setattr(local.os, "scandir", late)
-    assert storage.list(DATA) == {"a": 5, "c": 5}
+    assert disk.list(DATA) == {"a": 5, "c": 5}
 
 
 def test_create__then_read(storage):
@@ -81,18 +91,24 @@ def test_create__then_read(storage):
     with storage.open(NAME) as file:
         file.seek(2)
         assert file.read() == b"ole"
-    assert left(storage) == []
+    storage.replace(NAME, b"other")
+    assert storage.read(NAME) == b"other"
+    assert storage.leftovers() == ()
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_create__existing__is_refused_and_unchanged(storage, monkeypatch, links):
-    if not links:
-        forbid_links(monkeypatch)
+def test_missing__is_told_as_such(storage):
+    assert (storage.size(NAME), storage.list(DATA), storage.holder()) == (None, {}, None)
+    storage.remove(NAME)
+    with pytest.raises(FileNotFoundError):
+        storage.read(NAME)
+
+
+def test_create__existing__is_refused_and_unchanged(storage):
     storage.create(NAME, b"first")
     with pytest.raises(FileExistsError):
         storage.create(NAME, b"second")
     assert storage.read(NAME) == b"first"
-    assert left(storage) == []
+    assert storage.leftovers() == ()
 
 
 def forbid_links(monkeypatch):
@@ -103,7 +119,7 @@ def forbid_links(monkeypatch):
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_create__many_at_once__exactly_one_wins(storage, monkeypatch, links):
+def test_create__many_at_once__exactly_one_wins(disk, monkeypatch, links):
     if not links:
         forbid_links(monkeypatch)
     barrier = threading.Barrier(8)
@@ -112,7 +128,7 @@ def test_create__many_at_once__exactly_one_wins(storage, monkeypatch, links):
     def race(number):
         barrier.wait()
         try:
-            storage.create(NAME, b"%d" % number * 10_000)
+            disk.create(NAME, b"%d" % number * 10_000)
             wins.append(number)
         except FileExistsError:
             pass
@@ -124,9 +140,9 @@ def test_create__many_at_once__exactly_one_wins(storage, monkeypatch, links):
         thread.join()
     if links:  # without them the lock keeps writers apart, not create
         [winner] = wins
-        assert storage.read(NAME) == b"%d" % winner * 10_000
-    assert len(set(storage.read(NAME))) == 1
-    assert left(storage) == []
+        assert disk.read(NAME) == b"%d" % winner * 10_000
+    assert len(set(disk.read(NAME))) == 1
+    assert left(disk) == []
 
 
 def test_create__empty_file(storage):
@@ -136,16 +152,16 @@ def test_create__empty_file(storage):
 
 @pytest.mark.fault("S-02")
 @pytest.mark.parametrize("fails", ["write", "fsync", "link"])
-def test_create__fault__leaves_nothing(storage, monkeypatch, fails):
+def test_create__fault__leaves_nothing(disk, monkeypatch, fails):
     def fault(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, fails, fault)
         with pytest.raises(OSError, match="No space"):
-            storage.create(NAME, b"whole")
-    assert storage.list(DATA) == {}
-    assert left(storage) == []
+            disk.create(NAME, b"whole")
+    assert disk.list(DATA) == {}
+    assert left(disk) == []
 
 
 def test_create__folder_is_gone__is_not_made_anew(tmp_path):
@@ -163,45 +179,41 @@ def test_names__outside__are_refused(storage, name):
 
 
 @pytest.mark.fault("X-02")
-def test_links__to_a_file_outside__are_not_followed(storage, tmp_path):
+def test_links__to_a_file_outside__are_not_followed(disk, tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
-    (Path(storage.url) / NAME).symlink_to(secret)
+    (Path(disk.url) / NAME).symlink_to(secret)
     with pytest.raises(OSError, match="symbolic links"):
-        storage.read(NAME)
+        disk.read(NAME)
     with pytest.raises(FileExistsError):
-        storage.create(NAME, b"mine")
-    storage.remove(NAME)
+        disk.create(NAME, b"mine")
+    disk.remove(NAME)
     assert secret.read_bytes() == b"secret"
 
 
 @pytest.mark.fault("X-02")
-def test_links__for_a_folder_inside__are_not_followed(storage, tmp_path):
+def test_links__for_a_folder_inside__are_not_followed(disk, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (Path(storage.url) / DATA).rmdir()
-    (Path(storage.url) / DATA).symlink_to(elsewhere)
+    (Path(disk.url) / DATA).rmdir()
+    (Path(disk.url) / DATA).symlink_to(elsewhere)
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
-        storage.create(NAME, b"mine")
+        disk.create(NAME, b"mine")
     assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.fault("X-02")
-def test_links__to_the_root__are_followed(storage, tmp_path):
-    (tmp_path / "alias").symlink_to(storage.url)
+def test_links__to_the_root__are_followed(disk, tmp_path):
+    (tmp_path / "alias").symlink_to(disk.url)
     alias = LocalStorage(str(tmp_path / "alias"))
     alias.create(NAME, b"x")
-    assert storage.read(NAME) == b"x"
+    assert disk.read(NAME) == b"x"
 
 
-def test_open__a_pipe_in_place_of_a_file__does_not_hang(storage):
-    os.mkfifo(Path(storage.url) / NAME)
+def test_open__a_pipe_in_place_of_a_file__does_not_hang(disk):
+    os.mkfifo(Path(disk.url) / NAME)
     with pytest.raises(OSError, match="not a regular file"):
-        storage.read(NAME)
-
-
-def test_remove__missing_is_no_fault(storage):
-    storage.remove(NAME)
+        disk.read(NAME)
 
 
 def test_set_aside__keeps_the_bytes(storage):
@@ -211,11 +223,11 @@ def test_set_aside__keeps_the_bytes(storage):
     assert storage.read(aside) == b"damaged"
 
 
-def test_sweep__takes_temporary_files_only(storage):
-    (Path(storage.url) / TMP / f"x.{0:032x}.tmp").write_bytes(b"cut")
-    (Path(storage.url) / TMP / "foreign.txt").write_bytes(b"mine")
-    assert storage.sweep() == 1
-    assert left(storage) == ["foreign.txt"]
+def test_sweep__takes_temporary_files_only(disk):
+    (Path(disk.url) / TMP / f"x.{0:032x}.tmp").write_bytes(b"cut")
+    (Path(disk.url) / TMP / "foreign.txt").write_bytes(b"mine")
+    assert disk.sweep() == 1
+    assert left(disk) == ["foreign.txt"]
 
 
 @pytest.mark.fault("X-12")
@@ -232,28 +244,28 @@ def test_permissions__follow_the_umask(tmp_path, mask):
         assert mode == (0o777 if path.is_dir() else 0o666) & ~mask, path
 
 
-def test_probe__works_and_leaves_nothing(storage):
-    storage.probe()
-    assert list(storage.list(META)) == ["set-aside", "tmp"]
+def test_probe__works_and_leaves_nothing(disk):
+    disk.probe()
+    assert list(disk.list(META)) == ["set-aside", "tmp"]
 
 
-def test_probe__killed_half_way__is_swept_away(storage, monkeypatch):
-    monkeypatch.setattr(storage, "remove", lambda *_, **__: None)
-    storage.probe()
+def test_probe__killed_half_way__is_swept_away(disk, monkeypatch):
+    monkeypatch.setattr(disk, "remove", lambda *_, **__: None)
+    disk.probe()
     monkeypatch.undo()
-    assert len(storage.list(META)) == 3
-    assert storage.sweep() == 1
-    assert list(storage.list(META)) == ["set-aside", "tmp"]
+    assert len(disk.list(META)) == 3
+    assert disk.sweep() == 1
+    assert list(disk.list(META)) == ["set-aside", "tmp"]
 
 
 @pytest.mark.fault("S-18")
-def test_probe__store_that_overwrites__is_refused(storage, monkeypatch):
+def test_probe__store_that_overwrites__is_refused(disk, monkeypatch):
     monkeypatch.setattr(
         local, "_link_or_rename", lambda old, new, tmp, to: os.rename(old, new, src_dir_fd=tmp, dst_dir_fd=to)
     )
     with pytest.raises(CommitError, match="created twice"):
-        storage.probe()
-    assert list(storage.list(META)) == ["set-aside", "tmp"]
+        disk.probe()
+    assert list(disk.list(META)) == ["set-aside", "tmp"]
 
 
 @pytest.mark.fault("S-03")
@@ -327,7 +339,7 @@ def test_lock__many_takers__one_at_a_time(storage):
 
 
 def test_lock__left_by_another_host__needs_its_run_id(storage):
-    (Path(storage.url) / LOCK).write_text(json.dumps({**HOLDER, "host": "far\x1b[31m"}))
+    storage.create(LOCK, json.dumps({**HOLDER, "host": "far\x1b[31m"}).encode())
     for wrong in (None, "b" * 32):
         with pytest.raises(CommitConflictError, match=r"break-lock \S+ 'a{32}'`") as fault:
             storage.acquire(HOLDER, break_lock=wrong)
@@ -336,9 +348,9 @@ def test_lock__left_by_another_host__needs_its_run_id(storage):
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 5000])
-def test_lock__left_unreadable__is_taken_over(storage, text):
-    (Path(storage.url) / LOCK).write_bytes(text)
-    storage.acquire(HOLDER).release()
+def test_lock__left_unreadable__is_taken_over(disk, text):
+    (Path(disk.url) / LOCK).write_bytes(text)
+    disk.acquire(HOLDER).release()
 
 
 def test_lock__child_that_was_forked__does_not_release_it(storage):
@@ -352,19 +364,19 @@ def test_lock__child_that_was_forked__does_not_release_it(storage):
     assert storage.holder() is None
 
 
-def test_lock__interrupted_after_its_creation__is_removed(storage, monkeypatch):
+def test_lock__interrupted_after_its_creation__is_removed(disk, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    (Path(storage.url) / LOCK).write_bytes(b"{}")
+    (Path(disk.url) / LOCK).write_bytes(b"{}")
     monkeypatch.setattr("dkfeat.store.storage.base.time.sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        storage.acquire(HOLDER)
-    assert storage.holder() is None
+        disk.acquire(HOLDER)
+    assert disk.holder() is None
 
 
 @pytest.mark.parametrize("version", ["0.2", "0.3"])
-def test_lock__of_a_process_that_the_system_hides__may_be_alive(storage, monkeypatch, version):
+def test_lock__of_a_process_that_the_system_hides__may_be_alive(disk, monkeypatch, version):
     def kill(_, signal):
         assert signal == 0
         raise PermissionError
@@ -372,11 +384,11 @@ def test_lock__of_a_process_that_the_system_hides__may_be_alive(storage, monkeyp
     process = {**this_process(), "run_id": "a" * 32, "pid": 2**22 + 1}
     if version == "0.2":
         process = {key: process[key] for key in ("run_id", "host", "pid")}
-    (Path(storage.url) / LOCK).write_text(json.dumps(process))
-    assert storage.holder().alive is False
+    (Path(disk.url) / LOCK).write_text(json.dumps(process))
+    assert disk.holder().alive is False
     monkeypatch.setattr(os, "kill", kill)
     with pytest.raises(CommitConflictError, match="cannot be determined from here whether that run is alive"):
-        storage.acquire(HOLDER)
+        disk.acquire(HOLDER)
 
 
 @pytest.mark.fault("S-16")
