@@ -291,7 +291,9 @@ class Batch:
             if self.plan is not None:
                 name = f"{META}/{plan_name(self.plan.number)}"
                 if name not in names:
-                    raise self._aborted(self.plan)
+                    raise CommitConflictError(
+                        f"{self.storage.url}: batch {self.plan.number} was aborted by another run meanwhile; run again"
+                    )
                 text = self.plan.to_json()
                 # parsed only if an earlier version wrote the same plan in other words, as this takes much memory
                 is_same = self.storage.read(name) == text or read_plan(self.storage, self.plan.number).to_json() == text
@@ -303,11 +305,6 @@ class Batch:
                 f"{self.storage.url}/{name} was {what} during the run, and nothing was committed; {remedy}, or choose "
                 "another target"
             )
-
-    def _aborted(self, plan: BatchPlan) -> CommitConflictError:
-        return CommitConflictError(
-            f"{self.storage.url}: batch {plan.number} was aborted by another run meanwhile; run again"
-        )
 
     def _check_repaired(self, manifest: Manifest, entries: Sequence[ShardEntry]) -> None:
         """Raise an error for shards that were made again with other bytes than committed, and set them aside."""
@@ -331,8 +328,6 @@ class Batch:
         with faults_as(CommitError, f"{self.storage.url}: cannot commit {manifest.name}"):
             create_or_keep(self.storage, f"{META}/{manifest.records_name}", records)
             base.passed("before_manifest")
-            if self.storage.size(f"{META}/{plan_name(self.plan.number)}") is None:
-                raise self._aborted(self.plan)
             try:
                 # without the lock another run may abort this batch and remove its records at any time
                 self.storage.create(name, text, before_publish=lambda: check_holder(self.storage, self.id))

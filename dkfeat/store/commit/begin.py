@@ -357,12 +357,10 @@ def check_target(storage: Storage) -> None:
     CommitError
         If the target is not a data set and holds files under the names of one, or cannot be read.
     """
-    holder = None
-    with suppress(OSError):  # reported below
-        holder = storage.holder()
-    if holder is not None and holder.alive:
-        raise holder.busy_error(storage.url)
     with faults_as(CommitError, f"{storage.url}: cannot make a data set here"):
+        holder = storage.holder()
+        if holder is not None and holder.alive:
+            raise holder.busy_error(storage.url)
         if storage.size(SPEC) is None:
             check_unused(storage)
 

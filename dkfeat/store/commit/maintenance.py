@@ -232,28 +232,21 @@ def _unfinished(storage: Storage, plan: BatchPlan, planned: Mapping[str, int]) -
     pieces: dict[int, list[str]] = {}
     for name in sorted(planned):
         pieces.setdefault(planned[name], []).append(name)
-    # pieces are made in order: a split is complete if its highest piece is marked as the last
-    whole = [names[-1] for names in pieces.values() if _piece(names[-1]) == len(names) - 1]
-    done = sum(storage.map(lambda name: _is_last(storage, name), whole))
+
+    def is_done(names: list[str]) -> bool:
+        """Pieces are made in order: a split is complete if its highest piece is marked as the last."""
+        if int(names[-1].split("-")[2]) == len(names) - 1:
+            with suppress(OSError), storage.open(f"{DATA}/{names[-1]}") as file:
+                return read_footer(file, names[-1]).last
+        return False  # or damaged, or removed meanwhile: the piece will be made again
+
     return Unfinished(
         number=plan.number,
         sources=tuple(file.name for file in plan.files),
         splits=len(plan.splits),
-        splits_done=done,
+        splits_done=sum(storage.map(is_done, pieces.values())),
         shards=tuple(sorted(planned)),
     )
-
-
-def _piece(name: str) -> int:
-    return int(name.split("-")[2])
-
-
-def _is_last(storage: Storage, name: str) -> bool:
-    try:
-        with storage.open(f"{DATA}/{name}") as file:
-            return read_footer(file, name).last
-    except OSError:  # damaged, or removed meanwhile: the piece will be made again
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -286,28 +286,24 @@ class Records:
                 negative = isinstance(column, np.ndarray) and name != "mtime_ns" and bool((column < 0).any())
                 check(not negative, f"{what}: {group} have a negative {name}")
         n_files, pieces = splits["n_files"], splits["pieces"]
-        inside = (n_files >= 1) & (n_files <= self.n_sources - splits["source"])
-        check(bool(inside.all()), f"{what}: a split is of no files that are listed")
-        check(bool((splits["start"] <= splits["stop"]).all()), f"{what}: a split runs backwards")
-        check(bool((pieces >= 1).all()), f"{what}: a split has no shards")
-        check(bool((shards["n_empty"] <= shards["rows"]).all()), f"{what}: a shard has more empty rows than rows")
-        check(bool((shards["start"] <= shards["stop"]).all()), f"{what}: the range of a shard runs backwards")
-        self._check_groups(np.repeat(n_files, pieces), what)
-
-    def _check_groups(self, n_files: NDArray[np.int64], what: str) -> None:
-        counts, bad = self.shards["rows_by_file"], self.shards["bad_rows"]
-        check(
-            bool((_lengths(counts) == np.where(n_files > 1, n_files, 0)).all()),
-            f"{what}: rows_by_file are not those of its groups of files",
-        )
+        of_shard = np.repeat(n_files, np.maximum(pieces, 0))
+        counts, bad = shards["rows_by_file"], shards["bad_rows"]
+        n_counts, n_bad, files = _lengths(counts), _lengths(bad), bad.flatten().field("file").to_numpy()
         totals = np.concatenate([[0], np.cumsum(counts.flatten().to_numpy())])
-        ends = np.cumsum(_lengths(counts))
-        sums = totals[ends] - totals[ends - _lengths(counts)]
-        wrong = np.flatnonzero((n_files > 1) & (sums != self.shards["rows"]))
-        check(not len(wrong), f"{what}: shard {wrong[:1]}: its files have other numbers of rows than the shard")
-        files = bad.flatten().field("file").to_numpy()
-        last = np.repeat(n_files, _lengths(bad))
-        check(bool(((files >= 0) & (files < last)).all()), f"{what}: bad_rows counts a file that a shard does not have")
+        ends = np.cumsum(n_counts)
+        sums = totals[ends] - totals[ends - n_counts]
+        holds = {
+            "a split is of no files that are listed": (n_files >= 1) & (n_files <= self.n_sources - splits["source"]),
+            "a split runs backwards": splits["start"] <= splits["stop"],
+            "a split has no shards": pieces >= 1,
+            "a shard has more empty rows than rows": shards["n_empty"] <= shards["rows"],
+            "the range of a shard runs backwards": shards["start"] <= shards["stop"],
+            "rows_by_file are not those of its groups of files": n_counts == np.where(of_shard > 1, of_shard, 0),
+            "the files of a shard have other numbers of rows than it": (of_shard <= 1) | (sums == shards["rows"]),
+            "bad_rows counts a file that a shard does not have": (files >= 0) & (files < np.repeat(of_shard, n_bad)),
+        }
+        for message, each in holds.items():
+            check(bool(each.all()), f"{what}: {message}")
 
     @classmethod
     def of(

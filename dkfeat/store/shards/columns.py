@@ -76,8 +76,6 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
     """
     found: dict[str, pa.Array] = {}
     if block.y is not None:
-        if block.y.dtype not in (np.dtype(np.int64), np.dtype(np.float64)):
-            raise InputError(f"labels are {block.y.dtype}, but a shard stores int64 or float64")
         labels = pa.array(np.ascontiguousarray(block.y))
         found["label"] = labels if block.label_offsets is None else lists(block.label_offsets, labels)
     if block.qid is not None:

@@ -186,9 +186,7 @@ def test_encode__sparse_indices__are_int64_beyond_int32():
     ("layout", "change", "message"),
     [
         ("codes", {"layout": "odd"}, "layout='odd'"),
-        ("codes", {"labels": np.zeros(10, np.int32)}, "labels are int32"),
         ("codes", {"footer": footer(9, 2)}, "states 9 rows, its columns have 10"),
-        ("codes", {"footer": footer(10, 1)}, "states 1 empty rows, its mask has 2"),
         ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.int16), np.zeros(10, np.bool_))}, "got int16"),
         ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.uint8), np.zeros(9, np.bool_))}, "with a mask"),
         ("codes", {"label_offsets": np.full(11, 3)}, "cover values 3 to 3"),
@@ -233,8 +231,6 @@ def test_seal__blank_or_missing__is_told():
     plain = io.BytesIO()
     pq.write_table(pq.read_table(io.BytesIO(encode(**parts("codes", 3)).data)), plain)
     assert seal.check_seal(memoryview(plain.getvalue())) is None
-    with pytest.raises(ValueError, match="no blank"):
-        seal.seal(memoryview(bytearray(plain.getvalue())))
     for junk in (b"", b"PAR1", b"PAR1" * 3, b"\xff" * 20 + b"PAR1"):
         assert seal.check_seal(memoryview(junk)) is None
 
