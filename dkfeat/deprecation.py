@@ -68,26 +68,3 @@ def moved_parameters(
         return call
 
     return decorate
-
-
-def renamed_parameters(**new_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function accept former names of its parameters, each with a `DeprecationWarning`.
-
-    Examples
-    --------
-    >>> @renamed_parameters(k="n_components")
-    ... def f(n_components=1):
-    ...     return n_components
-    >>> import warnings
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     f(k=2)
-    2
-    """
-
-    def move(arguments: dict[str, Any], old: dict[str, Any]) -> None:
-        for name, value in old.items():
-            if new_names[name] in arguments:
-                raise TypeError(f"{new_names[name]} and its former name {name} are both given")
-            arguments[new_names[name]] = value
-
-    return moved_parameters(move, {old: f"{new}=..." for old, new in new_names.items()})

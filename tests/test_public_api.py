@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import dkfeat
-from dkfeat.deprecation import renamed_parameters
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.learn.model import LinearModel
 from dkfeat.maps import FEATURE_MAPS
@@ -65,30 +64,13 @@ def test_import__loads_nothing_heavy():
     assert output.stdout.strip() == "[]"
 
 
-@renamed_parameters(k="n_components")
-def width(n_components=1):
-    return n_components
-
-
-def test_renamed__old_name_warns_and_works():
-    with pytest.warns(DeprecationWarning, match="width: k is deprecated .* use n_components=") as caught:
-        assert width(k=3) == 3
-    assert caught[0].filename == __file__
-    assert list(inspect.signature(width).parameters) == ["n_components"]
-    assert width(2) == 2
-
-
-def test_renamed__both_names_are_an_error():
-    with pytest.warns(DeprecationWarning, match="k is"), pytest.raises(TypeError, match="both given"):
-        width(2, k=3)
-
-
 def test_featurize__former_keywords_move_to_the_source_and_the_target(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:1\n2 1:x\n3 1:1\n")
     old = {"on_bad_row": "quarantine", "max_bad_rows": 1, "resume": False, "on_changed_source": "keep"}
     with pytest.warns(DeprecationWarning, match=r"use target=dkfeat\.Target|option of the source") as caught:
         made = dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "out", gcws(), progress=False, **old)
     assert len(caught) == len(old)
+    assert {warning.filename for warning in caught} == {__file__}
     assert (made.rows, made.n_bad_rows) == (2, 1)
 
 

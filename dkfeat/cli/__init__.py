@@ -23,10 +23,10 @@ from dkfeat.cli.commands.run import run
 from dkfeat.cli.commands.settings import completion, config, doctor
 from dkfeat.cli.commands.train import compare, train
 from dkfeat.cli.declared import Choice
-from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, set_log, text_of
+from dkfeat.cli.group import LOG, DkfeatCommand, DkfeatGroup
 from dkfeat.cli.options import quiet_option
 
-__all__ = ["DkfeatCommand", "cli", "main", "set_log", "text_of"]
+__all__ = ["DkfeatCommand", "cli", "main"]
 
 
 def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
@@ -34,7 +34,7 @@ def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
         from dkfeat.cli.output import LogLines
 
         log = LogLines(sys.stderr)
-        set_log(ctx, log)
+        ctx.meta[LOG] = log
         ctx.with_resource(log.collecting())
 
 

@@ -140,11 +140,6 @@ def _made(parameters: Iterable[Any]) -> Iterator[click.Parameter]:
             yield _completed(parameter)
 
 
-def set_log(ctx: click.Context, log: LogLines) -> None:
-    """Write errors of this command and its subcommands as lines of JSON."""
-    ctx.meta[LOG] = log
-
-
 def log_of(ctx: click.Context) -> LogLines | None:
     """Log that was set for this command; None if messages are plain text."""
     return ctx.meta.get(LOG)
@@ -153,20 +148,6 @@ def log_of(ctx: click.Context) -> LogLines | None:
 def text_of(error: BaseException) -> str:
     """Return the text of an error, with its notes."""
     return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
-
-
-class _Formatter(click.HelpFormatter):
-    """Formatter with bold headings, on terminals that support them."""
-
-    def write_heading(self, heading: str) -> None:
-        """Write the heading of a section."""
-        self.write(f"{'':>{self.current_indent}}{click.style(f'{heading}:', bold=True)}\n")
-
-
-class _Context(click.Context):
-    """Context whose help pages are written by `_Formatter`."""
-
-    formatter_class = _Formatter
 
 
 class _Terminated(BaseException):
@@ -186,7 +167,6 @@ class _UsageError(click.UsageError):
 class _Base(click.Command):
     """Command with its docstring as help page, options under headings, and one-line usage errors."""
 
-    context_class = _Context
     _params: list[Any]
     _has_late = True
 
@@ -208,7 +188,7 @@ class _Base(click.Command):
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
             extra.setdefault("color", False)
         try:
-            with _one_line_usage(lambda: self.context_class(self, info_name=info_name, parent=parent)):
+            with _one_line_usage(lambda: click.Context(self, info_name=info_name, parent=parent)):
                 return super().make_context(info_name, args, parent, **extra)
         except BrokenPipeError:
             raise click.exceptions.Exit(_discard_output()) from None
@@ -253,16 +233,14 @@ class DkfeatCommand(_Base):
             raise  # handled by click
         except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
             ctx.exit(_discard_output())
-        except (ParseError, ParquetError) as error:
-            _fail(ctx, text_of(error), error.exit_code)  # the text begins with the file and line
         except KeyboardInterrupt:
             _fail(ctx, f"{ctx.info_name}: interrupted; run the same command again to continue", INTERRUPTED)
         except _Terminated:
             _fail(ctx, f"{ctx.info_name}: terminated; run the same command again to continue", TERMINATED)
         except Exception as error:
-            status = _exit_status(error)
-            if status != INTERNAL:
-                _fail(ctx, f"{ctx.info_name}: {text_of(error)}", status)
+            has_place = isinstance(error, ParseError | ParquetError)  # the text begins with the file and line
+            if status := _exit_status(error):
+                _fail(ctx, text_of(error) if has_place else f"{ctx.info_name}: {text_of(error)}", status)
             trace = "".join(traceback.format_exception(error))
             text = f"{ctx.info_name}: internal error: {type(error).__name__}: {text_of(error)}"
             _write_error(ctx, text, INTERNAL, trace)
@@ -308,7 +286,9 @@ def _write_sections(formatter: click.HelpFormatter, sections: Iterable[tuple[str
     filled = [(title, rows) for title, rows in sections if rows]
     width = max((len(name) for _, rows in filled for name, _ in rows if len(name) <= WIDEST), default=WIDEST)
     for title, rows in filled:
-        with formatter.section(title):
+        formatter.write_paragraph()
+        formatter.write(click.style(f"{title}:", bold=True) + "\n")
+        with formatter.indentation():
             formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
 
 
@@ -319,11 +299,12 @@ def _discard_output() -> int:
 
 
 def _exit_status(error: Exception) -> int:
+    """Return the exit status of an error; 0 for an internal one."""
     if isinstance(error, DkfeatError):
         return error.exit_code
     if isinstance(error, OSError):
         return STORAGE
-    return MISTAKE if str(error).startswith(BROKEN_CONFIGURATION) else INTERNAL
+    return MISTAKE if str(error).startswith(BROKEN_CONFIGURATION) else 0
 
 
 def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:

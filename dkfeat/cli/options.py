@@ -184,7 +184,7 @@ def bad_row_options(command: Command) -> Command:
 
 
 def execution_options(command: Command, *, in_flight: bool = True) -> Command:
-    """Give a command the fields of `ExecutionConfig` and ``--progress``; `run_arguments` takes them."""
+    """Give a command the fields of `ExecutionConfig`, ``--progress`` and `output_options`; see `run_arguments`."""
     of = partial(option_of, ExecutionConfig)
     return apply_options(
         command,
@@ -197,6 +197,7 @@ def execution_options(command: Command, *, in_flight: bool = True) -> Command:
         of("performance_report", metavar="FILE"),
         heading(OUTPUT),
         progress_option(),
+        output_options,
     )
 
 

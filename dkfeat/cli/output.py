@@ -8,7 +8,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,15 +93,18 @@ def note(text: str = "", *, err: bool = False, raw: bool = False) -> None:
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Print plain values as one line of JSON; non-finite numbers become null."""
-    click.echo(json.dumps(_finite(record), sort_keys=True))
+    click.echo(json.dumps(_plain(record, str), sort_keys=True))
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any, text: Callable[[str], str]) -> Any:
+    """Convert a value to plain JSON values: texts by `text`, non-finite numbers to null."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {text(str(key)): _plain(item, text) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [_plain(item, text) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int) else text(str(value))
 
 
 def show_size(size: int, rows: int) -> str:
@@ -153,7 +156,7 @@ class LogLines:
         """Write a line; fields are plain JSON values, and those that are None are left out."""
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         known = {key: value for key, value in {**self._always, **fields}.items() if value is not None}
-        line = json.dumps({"time": moment, "level": level, "event": event, **_safe(known)})
+        line = json.dumps({"time": moment, "level": level, "event": event, **_plain(known, _safe)})
         with self._writing:
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -229,15 +232,7 @@ class _Handler(logging.Handler):
         self._lines("log", level=record.levelname.lower(), logger=record.name, message=record.getMessage())
 
 
-def _safe(value: Any) -> Any:
+def _safe(text: str) -> str:
     from dkfeat.filesystems.urls import printable
 
-    if isinstance(value, str):
-        return "\n".join(map(printable, value.split("\n")))
-    if isinstance(value, Mapping):
-        return {printable(str(key)): _safe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_safe(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int) else printable(str(value))
+    return "\n".join(map(printable, text.split("\n")))

@@ -62,7 +62,6 @@ def _feature_map(ctx: click.Context, out: str, like: str | None, options: dict[s
 @bad_row_options
 @option_of(FeaturizeConfig, "on_changed_source")
 @run_options
-@output_options
 @click.pass_context
 def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, **options: Any) -> None:
     """Turn rows of LIBSVM text or Parquet files into feature shards.

@@ -304,7 +304,6 @@ def report(
 @click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too. Repeatable.")
 @storage_option("TARGET and SOURCE")
 @execution_options
-@output_options
 @click.pass_context
 def verify(
     ctx: click.Context, /, target: str, inputs: tuple[str, ...], storage_options: dict[str, Any] | None, **where: Any

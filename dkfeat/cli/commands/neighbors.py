@@ -12,7 +12,6 @@ from dkfeat.cli.options import (
     bad_row_options,
     execution_options,
     options_at,
-    output_options,
     run_arguments,
     run_options,
     storage_option,
@@ -39,7 +38,6 @@ from dkfeat.messages import counted
 @heading("Bad rows")
 @bad_row_options
 @run_options
-@output_options
 @click.pass_context
 def neighbors(
     ctx: click.Context, /, shards: str, queries: tuple[str, ...], source: tuple[str, ...], out: str, **options: Any
@@ -95,7 +93,6 @@ def neighbors(
 @click.command(cls=DkfeatCommand)
 @click.argument("shards")
 @execution_options
-@output_options
 @click.pass_context
 def index(ctx: click.Context, /, shards: str, **options: Any) -> None:
     """Write an index of SHARDS, with which few queries are answered faster.
@@ -123,7 +120,6 @@ def index(ctx: click.Context, /, shards: str, **options: Any) -> None:
 @option_of(DuplicatesConfig, "source", metavar="SOURCE")
 @storage_option("SHARDS and SOURCE")
 @execution_options
-@output_options
 @click.pass_context
 def duplicates(
     ctx: click.Context,
@@ -185,7 +181,6 @@ def duplicates(
 @heading("Reading shards")
 @storage_option("SHARDS")
 @run_options
-@output_options
 @click.pass_context
 def drop_duplicates(
     ctx: click.Context,

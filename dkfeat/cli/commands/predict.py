@@ -14,7 +14,6 @@ from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import (
     bad_row_options,
     execution_options,
-    output_options,
     overwrite_option,
     run_arguments,
     run_options,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 @heading("Bad rows")
 @bad_row_options
 @run_options
-@output_options
 @click.pass_context
 def predict(
     ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, overwrite: bool, **options: Any
@@ -125,7 +123,6 @@ CLASSES_SHOWN, ERRORS_SHOWN = 30, 5
 @overwrite_option
 @source_options
 @execution_options
-@output_options
 @click.pass_context
 def evaluate(
     ctx: click.Context, /, model: str, source: tuple[str, ...], out: str | None, overwrite: bool, **options: Any

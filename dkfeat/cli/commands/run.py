@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dkfeat import config
 from dkfeat.cli.declared import Choice
-from dkfeat.cli.group import DkfeatCommand, set_log, text_of
+from dkfeat.cli.group import LOG, DkfeatCommand, text_of
 from dkfeat.cli.options import options_at, output_options, progress_of, resolve_options, target_of
 from dkfeat.cli.output import note, print_result
 from dkfeat.cli.rows import build_map
@@ -24,15 +25,6 @@ from dkfeat.sources.formats import as_source
 
 if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
-    from dkfeat.config import (
-        EvaluateConfig,
-        FeaturizeConfig,
-        JobConfig,
-        PredictConfig,
-        RunConfig,
-        SourceConfig,
-        TrainConfig,
-    )
     from dkfeat.engine.open import Target
     from dkfeat.sources.base import Source
     from dkfeat.store.commit.maintenance import Status
@@ -43,16 +35,15 @@ Part = TypeVar("Part")
 Result = tuple[dict[str, Any], str]
 
 
-def load_job(path: str, needs: str | None = None) -> JobConfig:
+def load_job(path: str, needs: str | None = None) -> config.JobConfig:
     """Read a job file, with defaults from Dask's configuration, and check its sources and maps by making them.
 
     For the arguments, see `load_config`.
     """
-    from dkfeat.config import load_config
     from dkfeat.config.settings import errors_at
     from dkfeat.engine.clusters import read_defaults
 
-    job = load_config(path, needs, read_defaults())
+    job = config.load_config(path, needs, read_defaults())
     for section in ("featurize", "predict", "evaluate"):
         for number, part in enumerate(getattr(job, section)):
             with errors_at(f"{path}: {section}[{number}].source"):
@@ -64,20 +55,20 @@ def load_job(path: str, needs: str | None = None) -> JobConfig:
     return job
 
 
-def build_source(config: SourceConfig) -> Source:
+def build_source(settings: config.SourceConfig) -> Source:
     """Make the source that the settings describe."""
-    storage_options = resolve_options(config.storage_options, "source.storage_options")
-    return as_source(config.urlpath, storage_options, config.format, **config.options)
+    storage_options = resolve_options(settings.storage_options, "source.storage_options")
+    return as_source(settings.urlpath, storage_options, settings.format, **settings.options)
 
 
-def build_rows(part: PredictConfig | EvaluateConfig) -> dict[str, Any]:
+def build_rows(part: config.PredictConfig | config.EvaluateConfig) -> dict[str, Any]:
     """Make the arguments ``source`` and ``storage_options`` of a `predict` or `evaluate` part of a job file."""
     source = part.shards if part.source is None else build_source(part.source)
     return {"source": source, "storage_options": resolve_options(part.storage_options, "storage_options")}
 
 
 @contextmanager
-def _open_runs(run: RunConfig, parts: Sequence[Part]) -> Iterator[Iterator[tuple[Part, RunConfig]]]:
+def _open_runs(run: config.RunConfig, parts: Sequence[Part]) -> Iterator[Iterator[tuple[Part, config.RunConfig]]]:
     """Yield each part of a job file with its run settings.
 
     A cluster that the file names is started by the first part that needs it, and is used by all parts. Each part has
@@ -94,14 +85,14 @@ def _open_runs(run: RunConfig, parts: Sequence[Part]) -> Iterator[Iterator[tuple
         yield ((part, _with_own_report(run, number)) for number, part in enumerate(parts, 1))
 
 
-def _with_own_report(run: RunConfig, number: int) -> RunConfig:
+def _with_own_report(run: config.RunConfig, number: int) -> config.RunConfig:
     if run.performance_report is None or number == 1:
         return run
     path = PurePath(run.performance_report)
     return replace(run, performance_report=str(path.with_stem(f"{path.stem}-{number}")))
 
 
-def run_featurize(part: FeaturizeConfig, run: RunConfig) -> Manifest:
+def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manifest:
     """Run one `featurize` part of a job file."""
     from dkfeat.engine.featurize import featurize
     from dkfeat.engine.open import with_bad_rows
@@ -117,20 +108,20 @@ def run_featurize(part: FeaturizeConfig, run: RunConfig) -> Manifest:
     )
 
 
-def _target(part: FeaturizeConfig | PredictConfig, run: RunConfig, **policy: Any) -> Target:
+def _target(part: config.FeaturizeConfig | config.PredictConfig, run: config.RunConfig, **policy: Any) -> Target:
     """Make the target of a part, after breaking the lock that the settings name."""
     target_options = resolve_options(part.target_options, "target_options")
     options = {"target_options": target_options, "resume": run.resume, "break_lock": run.break_lock}
     return target_of(part.out, options | policy)
 
 
-def _featurize(part: FeaturizeConfig, run: RunConfig) -> Result:
+def _featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Result:
     manifest = run_featurize(part, run)
     record = {"featurize": part.out, "rows": manifest.rows, "shards": len(manifest.shards)}
     return record, f"{part.out}: {counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'shard')}"
 
 
-def _train(part: TrainConfig, run: RunConfig) -> Result:
+def _train(part: config.TrainConfig, run: config.RunConfig) -> Result:
     from dkfeat.engine.open import Target
     from dkfeat.learn.model import check_target
     from dkfeat.learn.train import train
@@ -161,7 +152,7 @@ def _train(part: TrainConfig, run: RunConfig) -> Result:
     return {"train": out, **scores}, "\n".join(lines)
 
 
-def _predict(part: PredictConfig, run: RunConfig) -> Result:
+def _predict(part: config.PredictConfig, run: config.RunConfig) -> Result:
     from dkfeat.engine.open import with_bad_rows
     from dkfeat.learn.predict import predict
 
@@ -172,7 +163,7 @@ def _predict(part: PredictConfig, run: RunConfig) -> Result:
     return {"predict": part.out, "rows": rows}, f"{part.out}: predictions for {rows:,} rows"
 
 
-def _evaluate(part: EvaluateConfig, run: RunConfig) -> Result:
+def _evaluate(part: config.EvaluateConfig, run: config.RunConfig) -> Result:
     from dkfeat.learn.evaluate import evaluate
     from dkfeat.learn.evaluation import check_report_folder
 
@@ -188,7 +179,7 @@ def _evaluate(part: EvaluateConfig, run: RunConfig) -> Result:
     return record, f"{part.model}: {found.n_rows:,} rows, {figures}"
 
 
-SECTIONS: dict[str, Callable[[Any, RunConfig], Result]] = {
+SECTIONS: dict[str, Callable[[Any, config.RunConfig], Result]] = {
     "featurize": _featurize,
     "train": _train,
     "predict": _predict,
@@ -246,7 +237,7 @@ def _run_nightly(conf: str, log: LogLines) -> int:
     return status
 
 
-def _run_part(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set[str]) -> int | None:
+def _run_part(part: config.FeaturizeConfig, run: config.RunConfig, log: LogLines, waiting: set[str]) -> int | None:
     """Run a part; return its exit status, or None if the part was skipped because its target is busy."""
     began = time.monotonic()
 
@@ -293,7 +284,7 @@ def _run_part(part: FeaturizeConfig, run: RunConfig, log: LogLines, waiting: set
     return 0
 
 
-def _status(part: FeaturizeConfig) -> Status | None:
+def _status(part: config.FeaturizeConfig) -> Status | None:
     from dkfeat.store.commit.maintenance import status
 
     target_options = resolve_options(part.target_options, "target_options")
@@ -303,14 +294,14 @@ def _status(part: FeaturizeConfig) -> Status | None:
         return None
 
 
-def _may_be_empty(part: FeaturizeConfig, before: Status | None) -> bool:
+def _may_be_empty(part: config.FeaturizeConfig, before: Status | None) -> bool:
     """Return True if a source may have no files: before the first batch, or if committed files may be moved away."""
     if before is None or before.unfinished is not None:
         return before is None
     return before.committed is None or part.on_changed_source == "keep"
 
 
-def _present(part: FeaturizeConfig) -> FeaturizeConfig | None:
+def _present(part: config.FeaturizeConfig) -> config.FeaturizeConfig | None:
     """Leave out patterns that match nothing in an existing folder; None if no pattern is left."""
     source = build_source(part.source)
     urlpath = tuple(
@@ -394,7 +385,7 @@ def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool, 
         file = Path(log_file).open("a", encoding="ascii", buffering=1 << 20)  # noqa: SIM115 - the context closes it
         stream = ctx.with_resource(file)
     log = LogLines(stream, job=conf)
-    set_log(ctx, log)
+    ctx.meta[LOG] = log
     ctx.with_resource(log.collecting())
     ctx.exit(_run_nightly(conf, log))
 

@@ -60,10 +60,9 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinea
 @option_of(TrainConfig, "resume")
 @heading("Parallel training")
 @option_of(SGD, "parts")
-@partial(execution_options, in_flight=False)
 @heading("Store")
 @storage_option("SHARDS and --out")
-@output_options
+@partial(execution_options, in_flight=False)
 @click.pass_context
 def train(
     ctx: click.Context,
