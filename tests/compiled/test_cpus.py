@@ -18,15 +18,20 @@ from dkfeat.compiled.products.convolution import convolve_rows, spectra_of
 from dkfeat.compiled.products.hadamard import hadamard_rows
 from dkfeat.compiled.products.matrix import multiply_dense
 from dkfeat.compiled.random import exponentials, levy, normals
+from dkfeat.compiled.sampling import darts, gcws
+from dkfeat.compiled.sampling.darts import signed_octaves
+from dkfeat.compiled.sampling.feature_major import signed_logs
+from tests.compiled.sampling.rows import csr, random_rows
 from tests.programs import AVX2, ROOT
 
 
 def convolution():
-    x = (np.arange(3 * 500) % 17 / 16).astype(np.float32).reshape(3, 500)
-    weights = (np.arange(3 * 512) % 29 / 32).reshape(3, 512)
-    out = np.empty((3, 512), np.float32)
-    convolve_rows(x, (np.arange(512) % 3).astype(np.uint16), spectra_of(weights), out, 0, 512)
-    yield out
+    for n in (256, 512, 1024):
+        x = (np.arange(3 * n) % 17 / 16).astype(np.float32).reshape(3, n)
+        weights = (np.arange(3 * n) % 29 / 32).reshape(3, n)
+        out = np.empty((3, n), np.float32)
+        convolve_rows(x, (np.arange(n) % 3).astype(np.uint16), spectra_of(weights), out, 0, n)
+        yield out
 
 
 def hadamard():
@@ -57,18 +62,32 @@ def products():
         yield out
 
 
+def samples():
+    for rows in (random_rows(600, 5000, 60, seed=8), random_rows(9, 50_000, 2000, seed=9)):
+        arrays = csr(rows, signed_logs)
+        yield from (*arrays, *gcws.encode(*arrays, 64, 3, 8, 2, "mixed"), *gcws.sample(*arrays, 64, 3))
+        for power in (1.0, 0.7):
+            arrays = csr(rows, signed_octaves, power)
+            yield from (*arrays, *darts.encode(*arrays, 600, 3, 11), *darts.sample(*arrays, 64, 3))
+
+
+def digest(name):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in globals()[name]())).hexdigest()
+
+
 def digests(*names):
-    return [hashlib.sha256(b"".join(array.tobytes() for array in globals()[name]())).hexdigest() for name in names]
+    return [digest(name) for name in names]
 
 
 ARITHMETIC = ["convolution", "hadamard", "weights"]
+"""Quick enough as plain Python."""
 
 
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        pytest.param(AVX2, ARITHMETIC, marks=pytest.mark.slow),
-        pytest.param({"NUMBA_CPU_NAME": "generic"}, [*ARITHMETIC, "signs"], marks=pytest.mark.slow),
+        pytest.param(AVX2, [*ARITHMETIC, "samples"], marks=pytest.mark.slow),
+        pytest.param({"NUMBA_CPU_NAME": "generic"}, [*ARITHMETIC, "signs", "samples"], marks=pytest.mark.slow),
         pytest.param({"NUMBA_DISABLE_JIT": "1"}, ARITHMETIC, marks=pytest.mark.slow),
         pytest.param(
             AVX2,

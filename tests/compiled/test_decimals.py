@@ -11,43 +11,9 @@ from dkfeat.compiled.decimals import (
     MALFORMED,
     ROUNDED,
     UNDECIDED,
-    as_float,
-    count_digits,
-    eight_digits,
-    high_product,
-    leading_zeros,
     read_number,
-    trailing_zeros,
-    word_at,
 )
-from dkfeat.compiled.jit import kernel
 from tests.sources.strategies import numerals
-
-
-@kernel
-def load(data, i):
-    return word_at(data, i)
-
-
-@kernel
-def spell(text):
-    n, digits = count_digits(word_at(text, 0))  # 64 bits without a sign, which Python's integers would not stay
-    return n, eight_digits(digits, n)
-
-
-@kernel
-def product(a, b):
-    return high_product(a, b)
-
-
-@kernel
-def gaps(word):
-    return trailing_zeros(word), leading_zeros(word)
-
-
-@kernel
-def floats(word):
-    return as_float(word)
 
 
 def read(text: str, after: str = "\n"):
@@ -127,24 +93,3 @@ def test_malformed__is_no_number(text):
 )
 def test_number__ends_before_what_python_alone_would_take(text, stop):
     assert read(text)[1:] == (stop, ROUNDED)
-
-
-@given(st.text("0123456789", min_size=1, max_size=8), st.sampled_from("/:. \n\0\x7f\xff"))
-@settings(max_examples=200)
-@example("0000000", "\xff")
-@example("1234567", "\xff")
-def test_eight_digits__spell_their_integer(text, after):
-    data = np.frombuffer((text + after).encode("latin-1") + bytes(16), np.uint8)
-    with np.errstate(over="ignore"):
-        assert spell(data) == (len(text), int(text))
-
-
-def test_words__one_instruction_each():
-    data = np.arange(1, 20, dtype=np.uint8)
-    assert load(data, 3) == 0x0B0A090807060504
-    a, b = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0x8000000000000001)
-    assert product(a, b) == (0xFFFFFFFFFFFFFFFF * 0x8000000000000001) >> 64
-    assert gaps(np.uint64(1)) == (0, 63)
-    assert gaps(np.uint64(0)) == (64, 64)
-    assert gaps(b) == (0, 0)
-    assert floats(np.uint64(0x3FF8000000000000)) == 1.5

@@ -40,15 +40,6 @@ def test_convolution__is_cut_to_the_width():
     assert (part[:, 37:] == 9).all()
 
 
-def test_convolution__a_row_does_not_depend_on_its_place():
-    weights, choice, x = some_mixture(1024, 3, 900)
-    many, one = np.empty((3, 1024), np.float32), np.empty((1, 1024), np.float32)
-    convolve_rows(x, choice, spectra_of(weights), many, 0, 1024)
-    for i in range(3):
-        convolve_rows(x[i : i + 1], choice, spectra_of(weights), one, 0, 1024)
-        assert np.array_equal(one[0], many[i])
-
-
 @pytest.mark.parametrize(("n_columns", "n", "width"), [(7, 7, 7), (5, 8, 8), (5, 8, 3), (1, 4, 2), (6, 6, 1)])
 def test_shifts__add_up_to_a_circular_convolution(n_columns, n, width):
     rng = np.random.default_rng(1)

@@ -44,20 +44,6 @@ def test_hadamard__large_ones_are_their_own_inverse(n):
     assert np.array_equal(hadamard_rows(unit, ones)[0], 1 - 2 * (bits % 2))
 
 
-@pytest.mark.parametrize("n", [16, 64, 1024])
-def test_hadamard__whole_numbers_are_exact(n):
-    rows = np.random.default_rng(1).integers(-50, 50, (4, n)).astype(np.float32)
-    signs = np.random.default_rng(2).choice([-1, 1], n).astype(np.float32)
-    assert np.array_equal(hadamard_rows(rows, signs), (rows * signs) @ hadamard(n))
-
-
-def test_hadamard__a_row_does_not_depend_on_the_others():
-    rows, factors = some_rows(512, n_samples=9)
-    whole = hadamard_rows(rows, factors)
-    for i in range(9):
-        assert np.array_equal(hadamard_rows(rows[i : i + 1], factors), whole[i : i + 1])
-
-
 N, WIDTH = 32, 21
 NOTHING = np.empty(0, np.int64)
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkfeat.compiled.sampling.codes import (
+    band_keys,
     best_rows,
     count_matches,
     count_pair_matches,
@@ -14,19 +15,10 @@ from dkfeat.compiled.sampling.codes import (
     keep_best,
     merged,
     one_hot_columns,
-    pack_bytes,
-    pack_tile,
+    shared_keys,
 )
-from tests.reference.gcws import unpack
 
 PATIENT = settings(deadline=None)  # the first call compiles
-
-
-def pack(codes, bits):
-    """Bytes of codes, least significant bit first, by one big integer a row."""
-    size = (len(codes) * bits + 7) // 8
-    number = sum(code << (position * bits) for position, code in enumerate(codes))
-    return np.frombuffer(number.to_bytes(size, "little"), np.uint8)
 
 
 @PATIENT
@@ -37,7 +29,7 @@ def test_one_hot_columns__unpacks_what_was_packed(data, bits, n_components):
             st.lists(st.integers(0, 2**bits - 1), min_size=n_components, max_size=n_components), min_size=1, max_size=4
         )
     )
-    packed = np.stack([pack(row, bits) for row in codes])
+    packed = _pack(np.array(codes), bits)
     columns = np.empty(len(codes) * n_components, np.int64)
     one_hot_columns(packed, np.zeros(len(codes), bool), n_components, bits, columns)
     wanted = [[component * 2**bits + code for component, code in enumerate(row)] for row in codes]
@@ -48,34 +40,6 @@ def test_one_hot_columns__skips_empty_rows():
     columns = np.full(2, -1, np.int32)
     one_hot_columns(np.array([[0], [0x21], [0]], np.uint8), np.array([True, False, True]), 2, 4, columns)
     assert columns.tolist() == [1, 18]
-
-
-@pytest.mark.parametrize(("i_bits", "t_bits"), [(1, 0), (3, 0), (8, 0), (8, 2), (11, 1), (16, 0), (16, 2)])
-@pytest.mark.parametrize("n_components", [5, 16, 37])
-def test_pack_tile__round_trip(i_bits, t_bits, n_components):
-    rng = np.random.default_rng(i_bits)
-    bits, n_rows = i_bits + t_bits, 4
-    row_bytes = -(-n_components * bits // 8)
-    packed = np.full(n_rows * row_bytes, 255, np.uint8)
-    expected = np.empty((n_rows, n_components), np.int64)
-    for component in range(0, n_components, 16):
-        kept = rng.integers(0, 1 << i_bits, n_rows * 16).astype(np.uint8 if i_bits <= 8 else np.uint16)
-        levels = rng.integers(-(10**6), 10**6, n_rows * 16).astype(np.float32)
-        levels[:3] = -(2.0**40), 3 * 2.0**30, -1
-        n_live = min(16, n_components - component)
-        pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed)
-        codes = kept.astype(np.int64) | (levels.astype(np.int64) % (1 << t_bits)) << i_bits
-        expected[:, component : component + n_live] = codes.reshape(n_rows, 16)[:, :n_live]
-    assert np.array_equal(unpack(packed.reshape(n_rows, -1), n_components, bits), expected)
-
-
-def test_pack_bytes__equals_pack_tile():
-    kept = np.random.default_rng(0).integers(0, 256, 3 * 16).astype(np.uint8)
-    one, other = np.zeros(3 * 48, np.uint8), np.zeros(3 * 48, np.uint8)
-    pack_bytes(kept, 16, 48, one)
-    pack_tile(kept, np.zeros(0, np.float32), 8, 0, 16, 16, 48, other)
-    assert np.array_equal(one, other)
-    assert np.array_equal(one.reshape(3, 48)[:, 16:32], kept.reshape(3, 16))
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 8, 11, 16, 18])
@@ -146,3 +110,40 @@ def test_keep_best__counts_of_the_most_components():
     keep_best((codes[1:], none[1:]), (codes, none), 2**38 - 2, np.array([-1]), heaps, 2**24, 1)
     counts, rows = best_rows(heaps)
     assert (counts.tolist(), rows.tolist()) == ([[2**24, 2**24 - 1]], [[2**38 - 1, 2**38 - 2]])
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8, 11, 16, 18])
+@pytest.mark.parametrize(("n_bands", "n_codes"), [(1, 1), (5, 3), (2, 17), (1, 40)])
+def test_band_keys__equal_where_the_codes_of_a_band_are_equal(bits, n_bands, n_codes):
+    rng = np.random.default_rng(bits)
+    n_components = n_bands * n_codes + 2  # two codes belong to no band
+    codes = rng.integers(0, 1 << bits, (60, n_components))
+    codes[30:] = codes[:30]  # copies, of which one code differs in one bit
+    codes[np.arange(30, 60), rng.integers(0, n_components, 30)] ^= 1 << rng.integers(0, bits, 30)
+    with np.errstate(over="ignore"):  # as plain Python, products wrap with a warning
+        keys = band_keys(_pack(codes, bits), bits, n_bands, n_codes, first_row=100, row_bits=8)
+    assert keys.shape == (n_bands, 60)
+    assert keys.dtype == np.uint64
+    assert (keys & np.uint64(255) == np.arange(100, 160)).all()
+    for band, of_band in enumerate(keys >> np.uint64(8)):
+        held = codes[:, band * n_codes : (band + 1) * n_codes]
+        expected = (held[:, None] == held[None]).all(axis=2)
+        assert np.array_equal(of_band[:, None] == of_band[None], expected)
+
+
+def test_band_keys__high_bits_are_uniform():
+    codes = np.arange(1 << 16).astype("<u2").view(np.uint8).reshape(-1, 2)  # values with 48 leading zeros
+    with np.errstate(over="ignore"):
+        (keys,) = band_keys(codes, 16, 1, 1, first_row=0, row_bits=16)
+    counts = np.bincount((keys >> np.uint64(56)).astype(int), minlength=256)
+    chi_square = ((counts - 256) ** 2 / 256).sum()
+    assert abs(chi_square - 255) < 4.5 * np.sqrt(2 * 255)  # fixed values: 7e-6
+
+
+def test_shared_keys__equal_high_bits():
+    rng = np.random.default_rng(0)
+    for n in (0, 1, 2, 500):
+        keys = np.sort(rng.integers(0, 1 << 17, n)).astype(np.uint64)
+        counts = np.bincount((keys >> np.uint64(8)).astype(int), minlength=1 << 9)
+        expected = keys[counts[(keys >> np.uint64(8)).astype(int)] > 1]
+        assert np.array_equal(shared_keys(keys, np.uint64(255)), expected)

@@ -1,11 +1,7 @@
 import json
 import math
-import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, localcontext
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import numba
@@ -16,31 +12,16 @@ from hypothesis import strategies as st
 
 from dkfeat.compiled.sampling import darts
 from dkfeat.compiled.sampling.darts import ABSENT, signed_octaves
-from tests.programs import AVX2
+from tests.compiled.sampling import rows as of_rows
+from tests.compiled.sampling.rows import KNOWN, random_rows
 from tests.reference import darts as oracle
 from tests.reference.gcws import unpack
 
 DATA = Path(__file__).parents[2] / "data"
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="large input")
+csr = partial(of_rows.csr, prepare=signed_octaves)
 # Lanes beyond the end of a list hold anything, of which NumPy warns if loops run as plain Python.
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
-
-
-def csr(rows, power=1.0):
-    """Rows given as (columns, values), as the arguments of sample and encode."""
-    indptr = np.concatenate([[0], np.cumsum([len(columns) for columns, _ in rows], dtype=np.int64)])
-    columns = np.concatenate([np.asarray(columns, np.int64) for columns, _ in rows])
-    values = np.concatenate([np.asarray(values, np.float64) for _, values in rows])
-    return indptr, columns, *signed_octaves(values, power)
-
-
-def random_rows(n_rows, n_features, nnz, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(n_rows):
-        columns = np.unique(rng.integers(0, n_features, nnz))
-        rows.append((columns, rng.normal(size=len(columns)) * np.exp(3 * rng.normal(size=len(columns)))))
-    return rows
 
 
 def oracle_row(columns, values, n_components, seed, **options):
@@ -187,60 +168,6 @@ def test_ties__go_to_the_lower_code_word():
         assert np.array_equal(codes[of_tie, 0], code[lower[of_tie]] >> np.uint64(16))
 
 
-@compiled
-@pytest.mark.parametrize("n_features", [40, 3000, 2**40])
-def test_encode__any_partition_of_rows(n_features):
-    rows = random_rows(200, n_features, 60)
-    whole, empty = darts.encode(*csr(rows), 40, 1, 7)
-    for cuts in ([0, 1, 2, 77, 200], [0, 150, 200]):
-        parts = [darts.encode(*csr(rows[a:b]), 40, 1, 7) for a, b in pairwise(cuts)]
-        assert np.array_equal(np.concatenate([part for part, _ in parts]), whole)
-        assert np.array_equal(np.concatenate([part for _, part in parts]), empty)
-    # rows of a larger matrix
-    indptr, *entries = csr(rows)
-    assert np.array_equal(darts.encode(indptr[50:91], *entries, 40, 1, 7)[0], whole[50:90])
-
-
-def test_encode__zeros_order_and_index_type_change_nothing():
-    rows = random_rows(4, 90, 12)
-    padded = [(np.append(columns, [95, 97]), np.append(values, [0.0, -0.0])) for columns, values in rows]
-    reverse = [(columns[::-1], values[::-1]) for columns, values in rows]
-    packed, empty = darts.encode(*csr(rows), 16, 1, 8)
-    indptr, columns, *octaves = csr(rows)
-    for array in (indptr, columns, *octaves):
-        array.flags.writeable = False
-    strided = [np.repeat(array, 2)[::2] for array in (indptr, columns, *octaves)]
-    narrow = (indptr.astype(np.int32), columns.astype(np.int32), *octaves)
-    for other in (csr(padded), csr(reverse), strided, narrow, (indptr, columns, *octaves)):
-        again, still_empty = darts.encode(*other, 16, 1, 8)
-        assert np.array_equal(again, packed)
-        assert np.array_equal(still_empty, empty)
-
-
-@compiled
-def test_encode__many_threads_at_once():
-    rows = csr(random_rows(300, 5000, 60))
-    alone = [darts.encode(*rows, 64, seed, 8)[0] for seed in range(8)]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda seed: darts.encode(*rows, 64, seed, 8)[0], range(8)))
-    assert np.array_equal(alone, together)
-
-
-def test_encode__row_of_explicit_zeros_is_empty():
-    packed, empty = darts.encode(*csr([([3, 5], [0.0, -0.0]), ([3], [1.0])]), 16, 1, 6)
-    assert empty.tolist() == [True, False]
-    assert not packed[0].any()
-
-
-@pytest.mark.parametrize("rows", [[], [([], [])], [([], []), ([], [])]])
-def test_encode__nothing(rows):
-    arrays = csr([*rows, ([], [])])
-    packed, empty = darts.encode(arrays[0][: len(rows) + 1], *arrays[1:], 16, 1, 8)
-    assert packed.shape == (len(rows), 16)
-    assert empty.tolist() == [True] * len(rows)
-    assert darts.sample(arrays[0][: len(rows) + 1], *arrays[1:], 16, 1)[0].tolist() == [[-1] * 16] * len(rows)
-
-
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-1e-308, 1e-308)), st.sampled_from("fd"))
 def test_signed_octaves__are_exact(values, dtype):
     with np.errstate(over="ignore"):
@@ -269,19 +196,13 @@ def test_signed_octaves__of_powers(values, power):
 
 def known_codes():
     """Codes and samples of a small input, as hexadecimal rows and lists."""
-    rows = [
-        ([0, 1, 7], [1.0, -1.0, 0.5]),
-        ([0, 3, 7, 100], [1e-30, -2.5, 3.25, 1e30]),
-        ([5, 2**20, 2**39], [-1e300, 1e-300, 5e-324]),
-        (list(range(0, 120, 3)), [(-1) ** f * (f + 1) / 7 for f in range(40)]),
-    ]
     answers = {}
     for power, n_components, bits, seed in [
         (1.0, 24, 8, 0),
         (0.5, 24, 16, 2**64 - 1),
         (3.0, 530, 1, 0x0123456789ABCDEF),
     ]:
-        arrays = csr(rows, power)
+        arrays = csr(KNOWN, power=power)
         name = f"{n_components} components, {bits} bits, p = {power}, seed {seed}"
         answers[name] = [row.tobytes().hex() for row in darts.encode(*arrays, n_components, seed, bits)[0]]
         answers[f"samples: {name}"] = [sample[:, :6].tolist() for sample in darts.sample(*arrays, n_components, seed)]
@@ -292,37 +213,3 @@ def known_codes():
 @pytest.mark.fault("D-11")
 def test_known_answers__never_change():
     assert known_codes() == json.loads((DATA / "dart_codes_v1.json").read_text())
-
-
-def digest():
-    """Hash of codes, samples and octaves of larger input."""
-    import hashlib
-
-    rows = random_rows(600, 5000, 60, seed=8)
-    result = hashlib.sha256()
-    for power in (1.0, 0.7):
-        arrays = csr(rows, power)
-        for array in (*arrays, *darts.encode(*arrays, 600, 3, 11), *darts.sample(*arrays, 64, 3)):
-            result.update(np.ascontiguousarray(array).tobytes())
-    return result.hexdigest()
-
-
-@pytest.mark.slow
-@compiled
-@pytest.mark.parametrize("cpu", ["generic", "haswell"])
-def test_codes__same_bits_for_other_cpus(cpu, tmp_path):
-    if cpu == "haswell" and "avx2" not in numba.core.codegen.get_host_cpu_features():
-        pytest.skip("this CPU lacks AVX2")
-    settings = {"NUMBA_CPU_NAME": "generic"} if cpu == "generic" else AVX2
-    program = (
-        "import json; from tests.compiled.sampling.test_darts import *; import numba\n"
-        f"assert numba.config.CPU_NAME == {cpu!r}\n"
-        "print(json.dumps([digest(), known_codes()]))"
-    )
-    environment = {**os.environ, **settings, "NUMBA_CACHE_DIR": str(tmp_path)}
-    root = Path(__file__).parents[3]
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [digest(), known_codes()]

@@ -2,7 +2,6 @@ import numba
 import numpy as np
 import pytest
 
-from dkfeat.compiled.jit import aligned
 from dkfeat.compiled.sampling import feature_major
 from dkfeat.compiled.sampling.feature_major import AHEAD, signed_logs, transpose_rows
 
@@ -41,15 +40,6 @@ def test_turn__holds_every_entry_in_order(n_features, rows_in_l1, monkeypatch):
     assert len(turned.offsets) == 2 * (len(columns) + AHEAD)
 
 
-def test_turn__part_of_a_larger_matrix():
-    indptr, columns, negative, logs = random_entries(20, 50)
-    entries = slice(indptr[5], indptr[11])
-    part = transpose_rows(indptr[5:12], columns[entries], negative[entries], logs[entries])
-    fresh = transpose_rows(indptr[5:12] - indptr[5], columns[entries], negative[entries], logs[entries])
-    for one, other in zip(part, fresh, strict=True):
-        assert np.array_equal(one[: 2 * len(columns[entries])], other[: 2 * len(columns[entries])])
-
-
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="large input")
 def test_turn__dense_rows_are_cut_into_blocks():
     n_rows = 2000
@@ -60,15 +50,6 @@ def test_turn__dense_rows_are_cut_into_blocks():
         indptr, np.arange(10 * n_rows), np.zeros(10 * n_rows, bool), np.zeros(10 * n_rows, np.float32)
     )
     assert wide.starts.shape == (1, 10 * n_rows + 1)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64])
-def test_aligned__begins_at_a_cache_line(dtype):
-    for size in (0, 1, 33):
-        array = aligned(size, dtype)
-        assert array.shape == (size,)
-        assert array.dtype == dtype
-        assert array.ctypes.data % 64 == 0 or size == 0
 
 
 @pytest.mark.parametrize("smallest", [4, 1 << 16])

@@ -1,7 +1,5 @@
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,29 +9,14 @@ import pytest
 
 from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.feature_major import signed_logs
-from tests.programs import AVX2
+from tests.compiled.sampling import rows as of_rows
+from tests.compiled.sampling.rows import KNOWN, random_rows
 from tests.reference import gcws as oracle
 
 DATA = Path(__file__).parents[2] / "data"
 WIDTH = 2**40
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="large input")
-
-
-def csr(rows):
-    """Rows given as (columns, values), as the arguments of sample and encode."""
-    indptr = np.concatenate([[0], np.cumsum([len(columns) for columns, _ in rows])])
-    columns = np.concatenate([np.asarray(columns, np.int64) for columns, _ in rows])
-    logs, negative = signed_logs(np.concatenate([np.asarray(values, np.float64) for _, values in rows]))
-    return indptr, columns, logs, negative
-
-
-def random_rows(n_rows, n_features, nnz, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(n_rows):
-        columns = np.unique(rng.integers(0, n_features, nnz))
-        rows.append((columns, rng.normal(size=len(columns)) * np.exp(3 * rng.normal(size=len(columns)))))
-    return rows
+csr = partial(of_rows.csr, prepare=signed_logs)
 
 
 @pytest.mark.parametrize(("n_features", "nnz"), [(6, 5), (300, 8), (WIDTH, 5)])
@@ -110,13 +93,6 @@ def test_encode__packs_codes_of_the_sample(mode, i_bits, t_bits):
     assert not (packed[:, -1] >> ((n_components * bits - 1) % 8 + 1)).any()
 
 
-def test_encode__injective_is_the_coordinate():
-    rows = random_rows(6, 100, 9)
-    packed, _ = cws.encode(*csr(rows), 32, 5, 8, 0, "injective")
-    i_star, _ = cws.sample(*csr(rows), 32, 5)
-    assert np.array_equal(packed, i_star)
-
-
 @compiled
 @pytest.mark.parametrize("n_features", [40, 3000, WIDTH])
 def test_encode__any_partition_of_rows(n_features, monkeypatch):
@@ -128,43 +104,6 @@ def test_encode__any_partition_of_rows(n_features, monkeypatch):
         assert np.array_equal(np.concatenate([part for _, part in parts]), empty)
     monkeypatch.setattr(cws, "SWEPT_ROWS", 400)
     assert np.array_equal(cws.encode(*csr(rows), 40, 1, 6, 1, "mixed")[0], whole)
-
-
-@compiled
-def test_encode__components_do_not_depend_on_their_number():
-    rows = random_rows(30, 500, 20)
-    many, _ = cws.encode(*csr(rows), 100, 1, 8, 0, "mixed")
-    few, _ = cws.encode(*csr(rows), 23, 1, 8, 0, "mixed")
-    assert np.array_equal(many[:, :23], few)
-
-
-def test_encode__zeros_order_and_index_type_change_nothing():
-    rows = random_rows(8, 90, 12)
-    padded = [(np.append(columns, [95, 97]), np.append(values, [0.0, -0.0])) for columns, values in rows]
-    reverse = [(columns[::-1], values[::-1]) for columns, values in rows]
-    packed, empty = cws.encode(*csr(rows), 16, 1, 8, 0, "mixed")
-    indptr, columns, logs, negative = csr(rows)
-    logs.flags.writeable = False
-    others = [csr(padded), csr(reverse), (indptr.astype(np.int32), columns.astype(np.int32), logs, negative)]
-    for other in others:
-        again, still_empty = cws.encode(*other, 16, 1, 8, 0, "mixed")
-        assert np.array_equal(again, packed)
-        assert np.array_equal(still_empty, empty)
-
-
-def test_encode__row_of_explicit_zeros_is_empty():
-    packed, empty = cws.encode(*csr([([3, 5], [0.0, 0.0]), ([3], [1.0])]), 16, 1, 4, 2, "mixed")
-    assert empty.tolist() == [True, False]
-    assert not packed[0].any()
-
-
-@pytest.mark.parametrize("rows", [[], [([], [])], [([], []), ([], [])]])
-def test_encode__nothing(rows):
-    arrays = csr(rows) if rows else (np.zeros(1, int), np.zeros(0, int), np.zeros(0, np.float32), np.zeros(0, bool))
-    packed, empty = cws.encode(*arrays, 16, 1, 8, 0, "mixed")
-    assert packed.shape == (len(rows), 16)
-    assert empty.all()
-    assert cws.sample(*arrays, 16, 1)[0].tolist() == [[-1] * 16] * len(rows)
 
 
 def test_ties__go_to_the_lowest_coordinate(monkeypatch):
@@ -198,17 +137,11 @@ def test_levels__huge_ones_are_kept_modulo():
 
 def known_codes():
     """Codes of a small input by mode, as hexadecimal rows."""
-    rows = [
-        ([0, 1, 7], [1.0, -1.0, 0.5]),
-        ([0, 3, 7, 100], [1e-30, -2.5, 3.25, 1e30]),
-        ([5, 2**20, 2**39], [-1e300, 1e-300, 5e-324]),
-        (list(range(0, 120, 3)), [(-1) ** f * (f + 1) / 7 for f in range(40)]),
-    ]
     settings = [("lowest", 8, 0), ("signed", 7, 0), ("mixed", 8, 0), ("mixed", 4, 2), ("mixed", 16, 1)]
     answers = {}
     for mode, i_bits, t_bits in settings:
         for seed in (0, 0x0123456789ABCDEF):
-            packed, _ = cws.encode(*csr(rows), 24, seed, i_bits, t_bits, mode)
+            packed, _ = cws.encode(*csr(KNOWN), 24, seed, i_bits, t_bits, mode)
             answers[f"{mode} {i_bits}+{t_bits} bits, seed {seed}"] = [row.tobytes().hex() for row in packed]
     return answers
 
@@ -216,35 +149,3 @@ def known_codes():
 @pytest.mark.fault("D-11")
 def test_known_answers__never_change():
     assert known_codes() == json.loads((DATA / "gcws_codes_v1.json").read_text())
-
-
-def digest():
-    """Hash of codes, samples and logarithms of larger input."""
-    import hashlib
-
-    result = hashlib.sha256()
-    for rows in (random_rows(600, 5000, 60, seed=8), random_rows(9, 50_000, 2000, seed=9)):
-        for array in (*csr(rows), *cws.encode(*csr(rows), 64, 3, 8, 2, "mixed"), *cws.sample(*csr(rows), 64, 3)):
-            result.update(np.ascontiguousarray(array).tobytes())
-    return result.hexdigest()
-
-
-@pytest.mark.slow
-@compiled
-@pytest.mark.parametrize("cpu", ["generic", pytest.param("haswell", marks=pytest.mark.slow)])
-def test_codes__same_bits_for_other_cpus(cpu, tmp_path):
-    if cpu == "haswell" and "avx2" not in numba.core.codegen.get_host_cpu_features():
-        pytest.skip("this CPU lacks AVX2")
-    settings = {"NUMBA_CPU_NAME": "generic"} if cpu == "generic" else AVX2
-    program = (
-        "import json; from tests.compiled.sampling.test_gcws import *; import numba\n"
-        f"assert numba.config.CPU_NAME == {cpu!r}\n"
-        "print(json.dumps([digest(), known_codes()]))"
-    )
-    environment = {**os.environ, **settings, "NUMBA_CACHE_DIR": str(tmp_path)}
-    root = Path(__file__).parents[3]
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [digest(), known_codes()]
