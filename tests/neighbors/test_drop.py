@@ -78,11 +78,13 @@ def test_model__reads_rows_as_one_of_the_whole_data_set(tmp_path):
     assert like.spec_fp == data.manifest.spec_fp
 
 
-def test_result__in_a_folder_in_memory_or_a_mask_gives_the_same_data_set(tmp_path):
+def test_result__in_a_folder_in_memory_or_a_mask_gives_the_same_data_set(tmp_path, monkeypatch):
+    monkeypatch.setattr("dkfeat.neighbors.deduplication.duplicates.PIECE_ROWS", 2)  # several files for a shard
     data = featurized(tmp_path)
     first = drop(data, duplicates(data, progress=False), tmp_path / "distinct")
     assert first.rows == sum(KEPT)
     found = duplicates(data, target=tmp_path / "duplicates", progress=False)
+    assert len(list((tmp_path / "duplicates" / "groups" / "data").iterdir())) > 2 * data.n_shards
     for given in (found, tmp_path / "duplicates", np.array(KEPT)):
         assert drop(data, given, tmp_path / "distinct") == first  # complete already
     drop(data, tmp_path / "duplicates", tmp_path / "again")

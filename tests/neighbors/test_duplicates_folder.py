@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import dkfeat
-from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
 from dkfeat.neighbors.deduplication import pairs as pair_tasks
 from dkfeat.neighbors.deduplication import stages, work_files
@@ -184,8 +184,13 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
         if state.stage == stage:
             raise Interrupted
 
+    stale = tmp_path / "out" / "work" / "of-another-search"
+    stale.mkdir(parents=True)
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
         search(target=tmp_path / "out", progress=interrupt)
+    assert not stale.exists()
+    with pytest.raises(CommitConflictError, match="allow resume"):
+        search(target=dkfeat.Target(tmp_path / "out", resume=False), progress=False)
     with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
         Duplicates.open(tmp_path / "out")
     with pytest.raises(SpecConflictError, match=r"threshold: 0.8 there, 0.9 asked"):
