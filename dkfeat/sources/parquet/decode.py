@@ -15,7 +15,7 @@ from dkfeat.blocks import BadRow, RowBlock
 from dkfeat.errors import ParquetError
 from dkfeat.sources.base import LABEL_NOT_ALLOWED, cut_message, shown_text
 from dkfeat.sources.options import exact_integers
-from dkfeat.sources.parquet.batches import Column, ColumnBatch, RowError, plain
+from dkfeat.sources.parquet.files import Column, ColumnBatch, RowError, plain
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
 from dkfeat.sources.parquet.schema import is_integers
 
@@ -60,7 +60,7 @@ def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> ND
     """Return the bytes that each row adds to the size of a piece: for its values, including zeros, and kept text."""
     n_values: Any = int(options.n_features or 0)
     if options.features_as == "sparse":
-        _, n_values = _pair(options, batch)[0].lists()
+        n_values = _pair(options, batch)[0].lists().lengths
     item_bytes = rows.X.indices.itemsize + rows.X.data.itemsize
     n_bytes = np.full(rows.n_rows, ROW_BYTES, np.int64) + n_values * item_bytes
     for column in rows.kept.values():
@@ -74,9 +74,9 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
     dtype = "float64" if options.label_dtype == "auto" else options.label_dtype
     if options.label is None:
         return np.zeros(len(batch.rows), dtype), None
-    column, lengths, category = batch.column(options.label), None, "bad label"
+    column, category = batch.column(options.label), "bad label"
     if options.multilabel:
-        column, lengths = column.lists(category)
+        column = column.lists(category)
     kind = column.without_nulls("a null, but each row has a label", category).array.type
     if is_integers(kind) and dtype == "int64":
         labels: NDArray[Any] = column.int64(LABEL_NOT_ALLOWED, '; pass label_dtype="float64" for other labels')
@@ -95,15 +95,15 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
         expected = 'the source has integer labels; pass label_dtype="float64"'
         column.raise_first_bad(~exact_integers(labels), labels, expected, LABEL_NOT_ALLOWED)
         labels = labels.astype(np.int64)
-    return labels, lengths
+    return labels, column.lengths
 
 
 def highest_index(options: ParquetOptions, batch: ColumnBatch) -> int | None:
     """Return the highest index of sparse rows, or last position of vectors; None if there are none."""
     if options.features_as == "vector":
-        _, lengths = batch.column(str((options.features or ())[0])).lists()
+        lengths = batch.column(str((options.features or ())[0])).lists().lengths
         return int(lengths.max()) - 1 if len(lengths) and lengths.max() else None
-    column, indices, _ = _indices(_pair(options, batch)[0])
+    column, indices = _indices(_pair(options, batch)[0])
     if options.zero_based:
         column.raise_first_bad(indices == _MOST_INDEX + 1, indices, "the highest index is 2^63 - 2", OUT_OF_RANGE)
     return int(indices.max()) if len(indices) else None
@@ -117,8 +117,7 @@ def index_dtype(options: ParquetOptions) -> type[np.signedinteger[Any]]:
 def _dense(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
     """Read one number from each of many columns."""
     columns = [batch.column(name).without_nulls(_NULL_FEATURE) for name in options.features or ()]
-    arrays = [_for_tensor(column) for column in columns]
-    block = pa.record_batch(arrays, names=[str(position) for position in range(len(arrays))]).to_tensor().to_numpy()
+    block = np.stack([column.floats() for column in columns], axis=1)
     rows, width = block.shape
     return np.full(rows, width, np.int64), _all_columns(options, rows, width), _finite(options, block.ravel(), columns)
 
@@ -136,7 +135,8 @@ def _vectors(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any],
         numbers: Any = raw.view("<f4")
         column = column._replace(lengths=np.full(len(array), width, np.int64))
     else:
-        column, lengths = column.lists()
+        column = column.lists()
+        lengths = column.lengths
         if (wrong := lengths != width).any():
             row = int(np.argmax(wrong))
             is_sparse = pa.types.is_integer(column.array.type)
@@ -151,7 +151,8 @@ def _vectors(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any],
 def _pairs(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
     """Read a list of indices and a list of values."""
     index_column, value_column = _pair(options, batch)
-    column, indices, lengths = _indices(index_column)
+    column, indices = _indices(index_column)
+    lengths: Any = column.lengths
     base = 0 if options.zero_based else 1
     if len(indices):
         reason = f"indices are numbered from {base}" + ("; pass zero_based=True if from 0" if base else "")
@@ -170,10 +171,10 @@ def _pairs(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], .
             raise column.error(first, f"{found}, but indices must ascend within a row", "indices not ascending")
     if value_column is None:
         return lengths, indices - base, np.ones(len(indices), options.dtype)
-    items, value_lengths = value_column.lists()
-    if (wrong := value_lengths != lengths).any():
+    items = value_column.lists()
+    if (wrong := items.lengths != lengths).any():
         row = int(np.argmax(wrong))
-        reason = f"{value_lengths[row]:,} values for {lengths[row]:,} indices"
+        reason = f"{items.lengths[row]:,} values for {lengths[row]:,} indices"
         raise batch.error(items.name, row, reason, BAD_FEATURE)
     numbers = items.without_nulls("a null among values").floats()
     return lengths, indices - base, _finite(options, numbers, [items])
@@ -191,11 +192,10 @@ def _pair(options: ParquetOptions, batch: ColumnBatch) -> tuple[Column, Column |
     return columns[0], columns[1] if len(columns) > 1 else None
 
 
-def _indices(column: Column) -> tuple[Column, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the flattened column of indices, its integers, and the number of indices per row."""
-    column, lengths = column.lists()
-    column.without_nulls("a null among indices", BAD_FEATURE)
-    return column, column.int64(OUT_OF_RANGE), lengths
+def _indices(column: Column) -> tuple[Column, NDArray[np.int64]]:
+    """Return the flattened column of indices, and its integers."""
+    column = column.lists().without_nulls("a null among indices", BAD_FEATURE)
+    return column, column.int64(OUT_OF_RANGE)
 
 
 def _all_columns(options: ParquetOptions, rows: int, width: int) -> NDArray[Any]:
@@ -215,15 +215,6 @@ def _finite(options: ParquetOptions, numbers: NDArray[Any], columns: Sequence[Co
             reason = f'{numbers[first]} overflows float32; pass dtype="float64" if the value is correct'
         raise columns[first % len(columns)].error(first // len(columns), reason)
     return values
-
-
-def _for_tensor(column: Column) -> pa.Array:
-    """Return an array of a type that promotes without loss; 64-bit integers and decimals are rounded to float64."""
-    kind = column.array.type
-    is_exact = pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    if is_exact or (pa.types.is_integer(kind) and kind.bit_width <= 32):
-        return column.array
-    return pa.array(column.floats())
 
 
 def _query_ids(batch: ColumnBatch, name: str) -> NDArray[np.int64]:

@@ -15,19 +15,23 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
-from dkfeat.filesystems.urls import is_url, printable
+from dkfeat.filesystems.urls import is_url, printable, shown_url
 from dkfeat.sources.base import MOST_BAD_ROWS, REFUSED, Piece, RejectedRow, SplitScan, join_blocks
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.find import warn_of_left_out
-from dkfeat.sources.parquet.batches import ColumnBatch, RowError, footer_of, open_split
 from dkfeat.sources.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
 from dkfeat.sources.parquet.files import (
+    ENDINGS,
+    ColumnBatch,
     Footer,
+    RowError,
     cut_file,
     folder_pattern,
+    footer_of,
+    holds_parquet,
     is_hidden,
-    looks_like_parquet,
     open_parquet,
+    open_split,
     warn_of_other_endings,
 )
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
@@ -90,8 +94,17 @@ class ParquetSource(ParquetOptions):
 
     @classmethod
     def recognises(cls, paths: Sequence[str]) -> bool:
-        """Return True for names of Parquet files, and local folders that hold some."""
-        return looks_like_parquet(paths)
+        """Return True if all paths have a suffix of Parquet files, or are local folders with ``.parquet`` files.
+
+        Examples
+        --------
+        >>> ParquetSource.recognises(["day-*.parquet"]), ParquetSource.recognises(["rows.svm"])
+        (True, False)
+        >>> ParquetSource.recognises(["https://host/day-1.parquet?signature=x"])
+        True
+        """
+        names = [shown_url(path).rstrip("/").lower() for path in paths]
+        return all(name.endswith(ENDINGS) or holds_parquet(path) for name, path in zip(names, paths, strict=True))
 
     @property
     def label_options(self) -> frozenset[str]:
