@@ -495,20 +495,21 @@ class Fits:
         needed = fit_bytes((len(self.y), width), stored, len(np.unique(self.y)), sparse=sparse, grid=True)
         check_fits(needed, what, "compare on fewer rows or components")
 
-    def _right(self, X: Any, C: float, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Fit the other rows, and return which of the held-out rows are right."""
-        y, settings = self.y, self.settings
-        return fit_c(X[~held], y[~held], C, loss=settings.loss, seed=settings.seed).predict(X[held]) == y[held]
+    def _right(self, X: Any, held: NDArray[np.bool_]) -> Callable[[float], NDArray[np.bool_]]:
+        """Return the function that fits the other rows with a C, and tells which of the held-out rows are right."""
+        X_train, y_train, X_held, y_held = X[~held], self.y[~held], X[held], self.y[held]
+        options: dict[str, Any] = {"loss": self.settings.loss, "seed": self.settings.seed}
+        return lambda C: fit_c(X_train, y_train, C, **options).predict(X_held) == y_held
 
     def _best_c(self, X: Any) -> tuple[float, NDArray[np.bool_], bool]:
         """Search C on the first part of held-out rows, see `_search`."""
-        return self._search([self.settings.C], lambda C: self._right(X, C, self.parts[0]))
+        return self._search([self.settings.C], self._right(X, self.parts[0]))
 
     def _fit(self, X: Any) -> tuple[LinearFit, dict[str, Any]]:
         """Choose C and fit all rows with it; also return C, held-out accuracy and time as fields of a `Result`."""
         began = time.perf_counter()
         C, right, is_cut_short = self._best_c(X)
-        right = np.concatenate([right, *(self._right(X, C, held) for held in self.parts[1:])])
+        right = np.concatenate([right, *(self._right(X, held)(C) for held in self.parts[1:])])
         fitted = fit_c(X, self.y, C, loss=self.settings.loss, seed=self.settings.seed)
         return fitted, {
             "C": C,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -338,7 +338,7 @@ class LabelAccumulator(Accumulator):
 
     def __init__(self, model: LinearModel) -> None:
         super().__init__(model)
-        self.cells: Counter[tuple[int, int]] = Counter()
+        self.cells = csr_matrix((len(self.classes),) * 2, dtype=np.int64)
         """Number of rows by indices of the true and the predicted label in the classes."""
         self.calibration = np.zeros((3, CALIBRATION_BINS))
         """For each bin of probabilities: number of rows, sum of probabilities, and number of rows that are positive."""
@@ -353,10 +353,8 @@ class LabelAccumulator(Accumulator):
         self.n_rows += len(known)
         self.n_unknown += int(np.count_nonzero(~known))
         actual, predicted = actual[known], np.searchsorted(classes, predicted[known])
-        cells, counts = np.unique(actual * len(classes) + predicted, return_counts=True)
-        self.cells.update(
-            {divmod(cell, len(classes)): n for cell, n in zip(cells.tolist(), counts.tolist(), strict=True)}
-        )
+        ones = np.ones(len(actual), np.int64)
+        self.cells = self.cells + csr_matrix((ones, (actual, predicted)), shape=self.cells.shape)
         if scores is not None:
             scores = scores[known] if scores.ndim == 2 else scores[known, None]
         second = self.task == "binary"  # the only score is that of the second class
@@ -378,8 +376,9 @@ class LabelAccumulator(Accumulator):
 
     def evaluation(self) -> Evaluation:
         """See `Accumulator.evaluation`."""
-        cells = np.array([(*cell, rows) for cell, rows in sorted(self.cells.items())], np.int64)
-        actual, predicted, rows = cells.T
+        self.cells.sum_duplicates()
+        actual, predicted = self.cells.nonzero()
+        rows = self.cells.data
         n_rows = int(rows.sum())
         positions = range(len(self.classes))
         rates = precision_recall_fscore_support(
@@ -398,8 +397,8 @@ class LabelAccumulator(Accumulator):
             if self.task == "binary":
                 losses["brier"] = self.brier / n_rows
             losses["calibration_error"] = sum(n * abs(p - t) for p, t, n in calibration) / n_rows
-        largest = cells[np.argsort(-rows, kind="stable")]
-        confusion = tuple((int(a), int(b), int(n)) for a, b, n in largest)
+        largest = np.argsort(-rows, kind="stable")
+        confusion = tuple(zip(*(values[largest].tolist() for values in (actual, predicted, rows)), strict=True))
         occurring = np.union1d(actual, predicted)  # macro averages leave other classes out, as in scikit-learn
         facts = {"confusion": confusion, "calibration": tuple(calibration)}
         return _of_classes(self, rates, summary, losses, occurring, **facts)

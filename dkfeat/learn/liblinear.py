@@ -22,7 +22,6 @@ from dkfeat.learn.checks import (
     check_class_weight,
     check_fits,
     check_row_weights,
-    check_same_features,
     class_weights,
     classes_of,
     no_weight,
@@ -75,16 +74,12 @@ def train_liblinear(
         For a setting out of range, or lists of labels.
     InputError
         If there are no rows, or rows of only one class.
-    SpecConflictError
-        If the test shards have other features.
 
     Notes
     -----
     Rows of packed codes, which hold ``n_components`` ones, are scaled by ``1/sqrt(n_components)`` to unit length, so
     that the same C suits every map. The scale is folded into the weights of the model.
     """
-    if test is not None:
-        check_same_features(data.spec, test.spec, shards="the test shards", owner="the training shards'", like="TRAIN")
     grid = as_grid(solver.C, "C")
     class_weight = check_class_weight(solver.class_weight)
     task = task_of(data, "classification")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
 from dkfeat.deprecation import moved_parameters
+from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
@@ -161,6 +162,10 @@ def train(
         raise ConfigError(f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name")
     seed = check_seed(random_state)
     data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
+    others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
+    for name, other in others.items():
+        shards = f"the {name} shards"
+        check_same_features(data.spec, other.spec, shards=shards, owner="the training shards'", like="TRAIN")
     if isinstance(solver, Liblinear):
         # late import: loads scikit-learn's solvers only when they are used
         from dkfeat.learn.liblinear import train_liblinear
@@ -174,10 +179,6 @@ def train(
     task, solver = _resolved(data, solver)
     if solver.validation_fraction is not None and held_out is not None:
         raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
-    others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
-    for name, other in others.items():
-        shards = f"the {name} shards"
-        check_same_features(data.spec, other.spec, shards=shards, owner="the training shards'", like="TRAIN")
     job = TrainingJob(
         data=data,
         solver=solver,
@@ -196,9 +197,6 @@ def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
     """Open shards given by folder or URL; anything else is returned unchanged."""
     if not isinstance(shards, str | os.PathLike):
         return shards
-    # late import: callers that pass open shards have loaded it already
-    from dkfeat.engine.dataset.dataset import open_shards
-
     return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
 
 

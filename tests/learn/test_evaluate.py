@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +19,6 @@ from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluate import ScoreBins, accumulator_for
-from dkfeat.learn.model import LinearModel
 from tests.learn.fakes import write_rows
 from tests.learn.test_predict import BLOCK, predicted, trained
 
@@ -126,14 +126,8 @@ def test_evaluate__predictions_without_scores_have_no_curves(trained, tmp_path):
 def test_evaluate__regression(trained):
     folder, pattern, X, y = trained
     base = dkfeat.load_model(folder / "model")
-    model = LinearModel(
-        map_spec=base.map_spec,
-        input_spec=base.input_spec,
-        classes=np.empty(0),
-        coef=base.coef[:1],
-        intercept=base.intercept[:1] + 4,
-        task="regression",
-    )
+    coef, intercept = base.coef[:1], base.intercept[:1] + 4
+    model = replace(base, classes=np.empty(0), coef=coef, intercept=intercept, task="regression")
     found = evaluated(model, pattern, blocksize=BLOCK)
     numbers = model.predict(X)
     assert found.summary["rmse"] == pytest.approx(metrics.root_mean_squared_error(y, numbers), rel=1e-5)
@@ -145,14 +139,8 @@ def test_evaluate__regression(trained):
 def test_evaluate__lists_of_labels(trained, tmp_path):
     folder, _, X, y = trained
     base = dkfeat.load_model(folder / "model")
-    model = LinearModel(
-        map_spec=base.map_spec,
-        input_spec={**base.input_spec, "multilabel": True},
-        classes=base.classes,
-        coef=base.coef,
-        intercept=base.intercept + 1,
-        task="multilabel",
-    )
+    of_lists = {**base.input_spec, "multilabel": True}
+    model = replace(base, input_spec=of_lists, intercept=base.intercept + 1, task="multilabel")
     own = np.column_stack([y == 3, y <= 4, y == 5])
     lists = [",".join(str(c) for c in base.classes[row]) for row in own]
     path = write_rows(tmp_path / "lists.svm", X, lists)

@@ -297,14 +297,9 @@ def replaced_array(folder, name, data):
     [
         npy("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }") + b"cposix\nsystem\n",
         npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1000000000000), }") + bytes(8),
-        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 2), }") + bytes(8),
-        npy("{'descr': '<f4', 'shape': [[[") + bytes(8),
-        npy("{'descr': ('<f4', 10 ** 10), 'fortran_order': False, 'shape': ()}"),
-        b"\x93NUMPY\x09\x00" + bytes(64),
         b"\x93NUMPY",
-        b"",
     ],
-    ids=["object", "huge", "negative", "malformed", "nested", "version", "magic", "empty"],
+    ids=["object", "huge", "magic"],
 )
 @pytest.mark.parametrize("name", ["coef", "intercept"])
 def test_load_model__crafted_array_of_matching_hash(tmp_path, name, data):

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -164,15 +165,12 @@ def test_predict__dense_features_and_kept_columns(tmp_path):
 def test_predict__regression_and_lists_of_labels(trained, tmp_path):
     folder, pattern, X, _ = trained
     base = dkfeat.load_model(folder / "model")
-    parts = {"map_spec": base.map_spec, "input_spec": base.input_spec}
-    line = LinearModel(
-        **parts, classes=np.empty(0), coef=base.coef[:1], intercept=base.intercept[:1], task="regression"
-    )
+    line = replace(base, classes=np.empty(0), coef=base.coef[:1], intercept=base.intercept[:1], task="regression")
     predicted(line, pattern, tmp_path / "line")
     table = table_of(tmp_path / "line")
     assert table.column_names[-1] == "prediction"
     np.testing.assert_allclose(table["prediction"], line.predict(X), rtol=1e-5, atol=1e-5)
-    lists = LinearModel(**parts, classes=base.classes, coef=base.coef, intercept=base.intercept + 1, task="multilabel")
+    lists = replace(base, intercept=base.intercept + 1, task="multilabel")
     predicted(lists, pattern, tmp_path / "lists")
     expected = [base.classes[row.indices].tolist() for row in lists.predict(X)]
     assert table_of(tmp_path / "lists")["prediction"].to_pylist() == expected

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -223,15 +224,13 @@ class Averaging:
             _check_memory(config, data.shape[1], limit - cache_bytes)
         self.n_parts = parts or max(1, min(most, runner.n_threads))
         self._runner, self._placement = runner, PartPlacement(self.n_parts)
-        self._task = EpochTask(
+        self._task = partial(
+            EpochTask,
             storage=data.shards.storage,
             manifest=(manifest.number, manifest.sha256),
             verify=data.verifies,
             cache_bytes=cache_bytes,
             config=replace(config, n_descents=self.n_parts),
-            coef=np.empty((0, 0), np.float32),
-            intercept=np.empty(0),
-            epoch=0,
             fraction=rows.fraction,
             seed=rows.seed,
             shuffle_rows=rows.shuffle_rows,
@@ -260,7 +259,7 @@ class Averaging:
         ShardError
             If a shard cannot be read.
         """
-        task: Any = replace(self._task, coef=weights.coef, intercept=weights.intercept, epoch=epoch)
+        task: Any = self._task(coef=weights.coef, intercept=weights.intercept, epoch=epoch)
         before, n_rows = weights.steps, 0
         # running means: w += (w_i - w) n_i / n, whose rounding depends on the order of parts only
         mean = Weights(

@@ -12,7 +12,6 @@ import dkfeat
 from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters import local_cluster
-from dkfeat.engine.dataset.rows import RowsCache
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.learn.sgd import parallel as averaging
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights
@@ -95,13 +94,9 @@ def test_homes__stay_while_their_worker_lives(n_parts, clusters):
 
 
 def test_rows_cache__keeps_what_came_first():
-    cache = RowsCache(10)
-    read = []
-
-    def rows(name):
-        return cache.get(name, 4, lambda: read.append(name) or name)
-
-    assert [rows(name) for name in "abcabc"] == list("abcabc")
+    cache, read = RowsCache(10), []
+    for name in "abcabc":
+        assert cache.get(name, 4, lambda name=name: read.append(name) or name) == name
     assert read == ["a", "b", "c", "c"]
 
 
@@ -298,15 +293,3 @@ def test_cluster__killed_workers_change_no_bit(epochs, folder, tmp_path):
         model = trained(folder, parts=3, epochs=6, client=client)
     assert {path.name for path in tmp_path.iterdir()} == set(map(str, epochs))
     assert bits(model) == bits(trained(folder, parts=3, epochs=6, scheduler="synchronous"))
-
-
-@pytest.mark.cluster
-def test_cli__trains_on_worker_processes(folder, tmp_path, capsys):
-    from dkfeat.cli import cli
-
-    options = ["--epochs", "3", "--seed", "5", "--no-progress", "--out", str(tmp_path / "model")]
-    cli.main(["train", str(folder), "--n-workers", "2", *options], standalone_mode=False)
-    assert "epochs" in capsys.readouterr().out
-    model = dkfeat.load_model(tmp_path / "model")
-    assert model.training["parts"] == 2
-    assert bits(model) == bits(trained(folder, parts=2, scheduler="synchronous"))
