@@ -12,6 +12,7 @@ import dkfeat
 from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters import local_cluster
+from dkfeat.engine.dataset.rows import RowsCache
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.learn.sgd import parallel as averaging
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights
