@@ -66,19 +66,26 @@ class TinyJob:
             for number, (file, cut) in enumerate(cuts)
         ]
 
-    def run(self, **options: object) -> Manifest:
+    def begin(self, **options: object) -> commit.Batch:
         storage = self.storage or open_storage(self.target)
-        with commit.begin(storage, self.spec, self.files(), self.splits(), **options) as run:
-            if run.is_done:
-                return run.manifest
-            entries = [entry for split in run.splits for entry in self.run_split(storage, run, split)]
-            return run.commit(
-                entries,
-                schema=schema_of("codes", ROW_BYTES, "int64"),
-                n_features=10,
-                versions=shards.versions(),
-                numeric_env="plain",
-            )
+        return commit.begin(storage, self.spec, self.files(), self.splits(), **options)
+
+    def work(self, run: commit.Batch, most: int | None = None) -> list[ShardEntry]:
+        """Publish the shards of the splits of a batch, or of the first ones."""
+        return [entry for split in run.splits[:most] for entry in self.run_split(run.storage, run, split)]
+
+    def stage(self, most: int) -> None:
+        """Leave a batch half-way: planned, and the shards of some splits published."""
+        with self.begin() as run:
+            self.work(run, most)
+
+    def commit(self, run: commit.Batch, entries: list[ShardEntry]) -> Manifest:
+        schema = schema_of("codes", ROW_BYTES, "int64")
+        return run.commit(entries, schema=schema, n_features=10, versions=shards.versions(), numeric_env="plain")
+
+    def run(self, **options: object) -> Manifest:
+        with self.begin(**options) as run:
+            return run.manifest if run.is_done else self.commit(run, self.work(run))
 
     def run_split(self, storage: Storage, run: commit.Batch, split: Split) -> Iterator[ShardEntry]:
         for piece, (start, stop, text) in enumerate(pieces(split)):

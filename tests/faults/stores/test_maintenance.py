@@ -14,8 +14,8 @@ import pytest
 import dkfeat
 from dkfeat.engine.dataset.verify import verify_inputs
 from dkfeat.errors import SpecConflictError
-from dkfeat.store.commit.maintenance import abort, clean, status
-from dkfeat.store.storage import base, open_storage
+from dkfeat.store.commit.maintenance import clean, status
+from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import LOCK
 from tests.engine.helpers import featurized
 from tests.faults.stores.bucket import KEY, SECRET
@@ -48,19 +48,6 @@ def test_status__tells_each_state(job, bucket, options, monkeypatch):
     assert (found.state, found.missing) == ("complete", ())
 
 
-@pytest.mark.slow
-def test_abort__gives_up_a_batch_of_a_dead_run(job, bucket, options, monkeypatch):
-    interrupted(job, monkeypatch)
-    holder = json.loads(bucket.get(f"out/{LOCK}"))
-    bucket.put(f"out/{LOCK}", json.dumps({**holder, "pid": 2**22 + 1}).encode())
-    done = abort(bucket.url(), storage_options=options)
-    assert done.number == 1
-    assert bucket.keys("out/data/") == []
-    (job.sources / "day0.txt").write_text("another\n")
-    job.run()
-    bucket.assert_whole(committed=True)
-
-
 def test_clean__removes_strays_and_names_foreign_objects(job, bucket, options):
     job.run()
     stray = f"part-000099-0000-{'0' * 12}.parquet"
@@ -71,13 +58,6 @@ def test_clean__removes_strays_and_names_foreign_objects(job, bucket, options):
     assert {Path(name).name for name in done.removed} == {stray, f"probe-{'0' * 32}"}
     assert bucket.keys("out/data/mine") == ["out/data/mine.txt"]
     assert status(bucket.url(), storage_options=options).state == "complete"
-
-
-def test_status__of_another_host__cannot_be_told(job, bucket, options):
-    bucket.put(f"out/{LOCK}", json.dumps({**base.this_process(), "run_id": "a", "host": "elsewhere"}).encode())
-    found = open_storage(bucket.url(), options).holder()
-    assert (found.host, found.alive) == ("elsewhere", None)
-    assert job.transforms == []
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.store.commit import begin as commit
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.manifest import Manifest
 from dkfeat.store.storage import open_storage
@@ -71,7 +70,7 @@ def test_keep__a_lost_shard_of_a_changed_source_cannot_be_made_again(job, name):
         SpecConflictError,
         match=rf"'{name}' .*since shards were committed that are now missing or .*{lost.name}",
     ):
-        commit.begin(open_storage(job.target), job.spec, job.files(), job.splits(), keep_changed=True)
+        job.begin(keep_changed=True)
 
 
 @pytest.mark.fault("V-05")

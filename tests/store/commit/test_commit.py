@@ -19,7 +19,6 @@ from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import reader
-from dkfeat.store.shards.columns import schema_of
 from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import LOCK
 from dkfeat.store.storage.local import LocalStorage
@@ -108,7 +107,7 @@ def test_run_ids__never_collide(job, monkeypatch):
     job.run()
     ids = set()
     for _ in range(100):
-        with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run:
+        with job.begin() as run:
             ids.add(run.id)
     assert len(ids) == 100
 
@@ -219,18 +218,11 @@ def test_resume__finished_shards_are_not_computed_again(job, tmp_path):
     assert dataset_state(job.target) == dataset_state(golden.target)
 
 
-def begin_and_stop(job):
-    """Leave a batch half-way: planned, one split published."""
-    storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        list(job.run_split(storage, run, run.splits[0]))
-
-
 @pytest.mark.fault("V-03", "V-04", "V-05")
 @pytest.mark.parametrize("change", ["edited", "touched", "removed", "renamed"])
 @pytest.mark.parametrize("moment", ["half-way", "committed"])
 def test_begin__source_changed__is_a_conflict(job, change, moment):
-    job.run() if moment == "committed" else begin_and_stop(job)
+    job.run() if moment == "committed" else job.stage(1)
     source = job.sources / "day1.txt"
     if change == "edited":
         source.write_text(source.read_text() + "more\n")
@@ -249,7 +241,7 @@ def test_begin__source_changed__is_a_conflict(job, change, moment):
 
 @pytest.mark.fault("V-04")
 def test_begin__new_source_after_an_interrupted_plan__waits_for_the_next_batch(job):
-    begin_and_stop(job)
+    job.stage(1)
     write_sources(job.sources, files=1, first=5)
     first = job.run()
     assert [source.name for source in first.sources] == ["day0.txt", "day1.txt"]
@@ -259,7 +251,7 @@ def test_begin__new_source_after_an_interrupted_plan__waits_for_the_next_batch(j
 
 
 def test_begin__resume_not_allowed__is_a_conflict(job):
-    begin_and_stop(job)
+    job.stage(1)
     with pytest.raises(CommitConflictError, match="batch 1 is unfinished"):
         job.run(resume=False)
 
@@ -307,11 +299,10 @@ def test_begin__lost_shard_is_made_again_with_other_bytes__is_refused(job, monke
 
 @pytest.mark.parametrize("case", ["missing", "doubled", "lost", "cut", "a committed one is lost"])
 def test_commit__incomplete_batch__is_refused(job, case):
-    storage = open_storage(job.target)
     committed = job.run().shards if case.startswith("a committed") else ()
     write_sources(job.sources, files=1, first=4)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+    with job.begin() as run:
+        entries = job.work(run)
         path = job.target / "data" / entries[1].name
         if case == "missing":
             del entries[1]
@@ -323,7 +314,7 @@ def test_commit__incomplete_batch__is_refused(job, case):
             path = job.target / "data" / (committed[2].name if committed else path.name)
             path.unlink()
         with pytest.raises(CommitError, match=f"{path.name}|a shard is missing, listed twice"):
-            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+            job.commit(run, entries)
     assert len(list((job.target / "_dkfeat").glob("manifest-*"))) == bool(committed)
     if case == "cut":
         path.unlink()
@@ -334,24 +325,20 @@ def test_commit__incomplete_batch__is_refused(job, case):
 def test_commit__entries_in_any_order(job, tmp_path):
     job.run()
     other = replace(job, target=tmp_path / "other")
-    storage = open_storage(other.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in other.run_split(storage, run, split)][::-1]
-        schema = schema_of("codes", 32, "int64")
-        run.commit(entries, schema=schema, n_features=10, versions={}, numeric_env="plain")
+    with other.begin() as run:
+        other.commit(run, other.work(run)[::-1])
     assert dataset_state(other.target) == dataset_state(job.target)
 
 
 def test_commit__number_was_taken_meanwhile__is_a_conflict(job, monkeypatch):
     monkeypatch.setattr(batch, "check_holder", lambda *_: None)  # as if each run saw its own lock
     storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
-        schema = schema_of("codes", 32, "int64")
+    with job.begin() as run:
+        entries = job.work(run)
         rival = replace(run, log=LogWriter(storage, 1, "f" * 32, "then"))
-        rival.commit(entries, schema=schema, n_features=10, versions={})
+        job.commit(rival, entries)
         with pytest.raises(CommitConflictError, match="f" * 32):
-            run.commit(entries, schema=schema, n_features=10, versions={})
+            job.commit(run, entries)
     assert_dataset_whole(job.target, committed=True)
 
 
@@ -360,13 +347,13 @@ def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
     import shutil
 
     storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+    with job.begin() as run:
+        entries = job.work(run)
         shutil.rmtree(job.target)
         with pytest.raises(ShardError):
             list(job.run_split(storage, run, run.splits[0]))
         with pytest.raises(CommitError):
-            run.commit(entries, schema={"label": "int64"}, n_features=1, versions={})
+            job.commit(run, entries)
     assert not job.target.exists()
 
 
@@ -375,12 +362,11 @@ def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
 def test_commit__metadata_deleted_meanwhile__nothing_is_committed(job, name):
     job.run()
     (job.sources / "z.txt").write_text("a\nb\n")
-    storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+    with job.begin() as run:
+        entries = job.work(run)
         (job.target / name).unlink()
         with pytest.raises(CommitError, match=rf"{name} was deleted during the run, and nothing was committed"):
-            run.commit(entries, schema=schema_of("codes", 32, "int64"), n_features=10, versions={})
+            job.commit(run, entries)
     assert not (job.target / "_dkfeat/manifest-000002.json").exists()
 
 
@@ -405,7 +391,7 @@ def test_commit__success_cannot_be_written__is_committed_and_says_so(job, monkey
 def one_shard(job):
     """Storage, run and an encoded shard with its name; the caller must close the run."""
     storage = open_storage(job.target)
-    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    run = job.begin()
     split = run.splits[0]
     shard = job.encode(run.spec_fp, split, 0, (0, 9), b"one\ntwo\n\n")
     return storage, run, shard, shards.shard_name(run.spec_fp, split, 0)
@@ -478,7 +464,7 @@ def test_commit__another_run_takes_over_before_the_manifest__is_refused(job, mon
                 abort(storage)
                 clean(storage)
             if act == "another plan":
-                begin_and_stop(replace(job, seed=7))
+                replace(job, seed=7).stage(1)
             elif act != "abort and clean":
                 (job if act == "same spec" else replace(job, seed=7)).run()
             states.append(dataset_state(job.target))
@@ -531,7 +517,7 @@ def test_commit__shards_of_other_runs_in_data__verify_lists_them(job):
     stray = "part-000000-0000-0123456789ab.parquet"
     (job.target / "data" / stray).write_bytes(b"")
     write_sources(job.sources, files=1, first=4)
-    begin_and_stop(job)
+    job.stage(1)
     report = reader.verify(open_storage(job.target))
     [problem] = report.problems  # shards of the batch in progress are none
     assert f"{stray}: no manifest lists this shard" in problem
@@ -544,7 +530,7 @@ def test_commit__shards_of_other_runs_in_data__verify_lists_them(job):
 def test_close__another_run_took_over__leaves_its_lock(job):
     storage, run, _, _ = one_shard(job)
     storage.remove(LOCK)  # as if locks of other hosts could not be seen
-    with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as other:
+    with job.begin() as other:
         run.close()
         assert storage.holder().run_id == other.id
     assert storage.holder() is None

@@ -21,12 +21,11 @@ from dkfeat.errors import (
 )
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.manifest import metadata
-from dkfeat.store.shards.columns import schema_of
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import LOCK, SPEC
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.store.tiny_job import ROW_BYTES, TinyJob, write_sources
+from tests.store.tiny_job import TinyJob, write_sources
 
 BAD, GOOD = "1 9:1\n", "1 1:1 2:2\n"
 SETTLED = {"zero_based": False, "label_dtype": "int64", "blocksize": BLOCK}
@@ -37,18 +36,10 @@ def job(tmp_path):
     return TinyJob(write_sources(tmp_path / "sources"), tmp_path / "features")
 
 
-def interrupt(job, n_splits):
-    """Plan a batch and publish the shards of some of its splits."""
-    storage = open_storage(job.target)
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        for split in run.splits[:n_splits]:
-            list(job.run_split(storage, run, split))
-
-
 @pytest.mark.fault("V-01")
 @pytest.mark.parametrize("n_splits", [0, 1])
 def test_planned__other_settings_are_refused_until_it_is_given_up(job, n_splits):
-    interrupt(job, n_splits)
+    job.stage(n_splits)
     other = replace(job, seed=7)
     with pytest.raises(SpecConflictError, match=r"nothing is committed, with `dkfeat abort .*features`") as fault:
         other.run()
@@ -60,7 +51,7 @@ def test_planned__other_settings_are_refused_until_it_is_given_up(job, n_splits)
 
 
 def test_strays__are_cleared_before_other_settings_are_taken(job):
-    interrupt(job, 1)
+    job.stage(1)
     stray = next((job.target / "data").iterdir())
     data = stray.read_bytes()
     dkfeat.abort(job.target)
@@ -73,7 +64,7 @@ def test_strays__are_cleared_before_other_settings_are_taken(job):
 
 
 def test_replaced_spec__a_run_that_dies_in_between_leaves_a_free_target(job):
-    interrupt(job, 0)
+    job.stage(0)
     dkfeat.abort(job.target)
     open_storage(job.target).remove(SPEC)
     replace(job, seed=7).run()
@@ -82,7 +73,7 @@ def test_replaced_spec__a_run_that_dies_in_between_leaves_a_free_target(job):
 
 def test_bad_settings__the_plan_of_a_run_that_took_over_stays(job):
     storage = open_storage(job.target)
-    run = commit.begin(storage, job.spec, job.files(), job.splits())
+    run = job.begin()
     storage.remove(LOCK)  # as one host breaks the lock of another that it takes for dead
     lock = commit.hold(storage)
     run.__exit__(ConfigError, ConfigError("settings that cannot work"), None)
@@ -95,19 +86,18 @@ def test_bad_settings__the_plan_of_a_run_that_took_over_stays(job):
 def test_commit__spec_or_plan_was_changed_meanwhile__is_refused(job, tmp_path, name, edit):
     other = replace(job, target=tmp_path / "other", seed=7)
     other.run()
-    storage, path = open_storage(job.target), job.target / "_dkfeat" / name
-    with commit.begin(storage, job.spec, job.files(), job.splits()) as run:
-        entries = [entry for split in run.splits for entry in job.run_split(storage, run, split)]
+    path = job.target / "_dkfeat" / name
+    with job.begin() as run:
+        entries = job.work(run)
         kept = path.read_bytes()
         path.unlink()
         if edit != "delete":
             path.write_bytes(kept[:-9] if edit == "damage" else (other.target / "_dkfeat" / name).read_bytes())
-        schema = schema_of("codes", ROW_BYTES, "int64")
         with pytest.raises(
             (CommitError, CommitConflictError, ShardError),
             match=name if name == "spec.json" or edit != "delete" else "was aborted",
         ):
-            run.commit(entries, schema=schema, n_features=10, versions={})
+            job.commit(run, entries)
     assert not list((job.target / "_dkfeat").glob("manifest-*"))
     path.write_bytes(kept)
     job.run()

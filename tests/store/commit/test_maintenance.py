@@ -16,7 +16,6 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import CommitError, ShardError, SpecConflictError, TargetBusyError
-from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit import maintenance
 from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import LOCK
@@ -161,7 +160,7 @@ def test_abort__a_missing_committed_shard_is_left_to_the_next_run(job):
 @pytest.mark.parametrize("act", [maintenance.abort, maintenance.clean])
 def test_maintenance__a_run_holds_the_target(job, act):
     with (
-        commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run,
+        job.begin() as run,
         pytest.raises(TargetBusyError, match=run.id),
     ):
         act(job.target)

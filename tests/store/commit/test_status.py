@@ -18,7 +18,6 @@ from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.run import _patterns
 from dkfeat.errors import ShardError
-from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit.run_log import MOST_LOGS, RunLog, StageLog, keep_log, read_logs
 from dkfeat.store.storage import open_storage
 from tests.engine.helpers import BLOCK, featurized
@@ -47,7 +46,7 @@ def test_status__complete(job):
 
 
 def test_status__while_a_run_holds_it(job):
-    with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run:
+    with job.begin() as run:
         first = run.splits[0]
         list(job.run_split(open_storage(job.target), run, first))
         found = dkfeat.status(job.target)
@@ -75,7 +74,7 @@ def test_status__after_a_kill(job):
 
 
 def test_status__a_split_with_one_of_two_shards_is_not_done(job):
-    with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as run:
+    with job.begin() as run:
         next(job.run_split(open_storage(job.target), run, run.splits[0]))
     assert dkfeat.status(job.target).unfinished.splits_done == 0
     shard = next((job.target / "data").iterdir())

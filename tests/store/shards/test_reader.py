@@ -439,25 +439,10 @@ def test_verify__storage_fails__is_reported(job, monkeypatch):
     assert entry.name in problem
 
 
-def test_verify__reads_each_shard_once(whole, monkeypatch):
-    storage, names = open_storage(whole.target), []
-    load = storage.load
-    monkeypatch.setattr(storage, "load", lambda name: names.append(name) or load(name))
-    report = reader.verify(storage)
-    assert report.problems == []
-    assert len(names) == len(set(names)) == report.n_shards
-
-
 def test_verify__data_is_gone__is_a_clean_error(job):
     shutil.rmtree(job.target / "data")
     with pytest.raises(ShardError, match="cannot be listed"):
         reader.verify(open_storage(job.target))
-
-
-def test_verify__whole(whole):
-    report = reader.verify(open_storage(whole.target))
-    assert (report.problems, report.unlisted) == ([], [])
-    assert report.n_bytes == sum(path.stat().st_size for path in (whole.target / "data").iterdir())
 
 
 @pytest.mark.fault("C-06")
