@@ -17,8 +17,9 @@ all three; pyproject.toml selects ``quick or not slow``.
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,16 @@ def first_quick(values: Iterable[Any], n: int = 1) -> list[Any]:
     """Values of one parameter of which ``make test`` takes the first ``n``, and ``make test-all`` all."""
     values = list(values)
     return [*values[:n], *(pytest.param(value, marks=pytest.mark.slow) for value in values[n:])]
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """Memory that a call takes at its peak, as Python and numpy allocate it."""
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.fixture

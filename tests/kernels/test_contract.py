@@ -17,7 +17,7 @@ PARAMETERS = {  # each with values that it refuses
     "egmm": ("gamma", (0, -1.0, np.nan, np.inf, "1", True)),
     "exponential_dot_product": ("gamma", (0, -1.0, np.inf)),
     "exponential_semigroup": ("beta", (0, -1.0, np.nan)),
-    "gmm": ("p", (0, -1.0)),
+    "gmm": ("p", (0, -1.0, 1001, np.inf, np.nan, "1", None, True)),
     "maclaurin": ("coefficients", ([1.0, -1.0], [], [np.nan], ["a"], 2.0, None)),
     "polynomial": ("degree", (0, -1, 1.5, True, 10_001)),
     "rbf": ("gamma", (0, -1.0, np.nan, None)),

@@ -52,19 +52,6 @@ def test_maclaurin__equals_plain_loops(kind, X, Y, coefficients):
     np.testing.assert_allclose(maclaurin(kind(X), kind(Y), coefficients), wanted, rtol=1e-13, atol=1e-17)
 
 
-@pytest.mark.slow
-@given(X=ROWS, Y=ROWS)
-def test_maclaurin__reaches_the_closed_forms(X, Y):
-    # inner products are at most 0.71: 200 terms leave 1e-29
-    n = np.arange(200)
-    np.testing.assert_allclose(maclaurin(X, Y, np.ones(200)), vovk_infinite(X, Y), rtol=1e-13)
-    np.testing.assert_allclose(maclaurin(X, Y, n + 1.0), vovk_infinite(X, Y, alpha=2), rtol=1e-13)
-    np.testing.assert_allclose(
-        maclaurin(X, Y, (2.0**k / math.factorial(k) for k in range(60))), exponential_dot_product(X, Y, 2.0), rtol=1e-13
-    )
-    np.testing.assert_allclose(maclaurin(X, Y, [1.0] * 7), vovk_real(X, Y, 7), rtol=1e-15)
-
-
 @KINDS
 def test_polynomial__equals_scikit_learn(kind, rng):
     X, Y = rng.standard_normal((40, 30)), rng.standard_normal((25, 30))
@@ -72,12 +59,6 @@ def test_polynomial__equals_scikit_learn(kind, rng):
     for degree, coef0 in ((2, 0.0), (3, 1.0), (7, 10.0)):
         wanted = polynomial_kernel(X, Y, degree=degree, gamma=1.0, coef0=coef0)
         np.testing.assert_allclose(polynomial(kind(X), kind(Y), degree, coef0), wanted, rtol=1e-10, atol=1e-9)
-
-
-def test_vovk_real__is_the_paper_s_quotient():
-    x, y = np.array([[0.5, -0.3]]), np.array([[1.0, 1.0], [2.0, 7.0], [8.0, -5.0]])
-    t = x @ y.T
-    np.testing.assert_allclose(vovk_real(x, y, 5), (1 - t**5) / (1 - t), rtol=1e-13)
 
 
 @KINDS

@@ -152,15 +152,6 @@ def test_kernels__are_the_means_over_their_weights(rng):
 
 
 @KERNELS
-@given(X=NON_NEGATIVE, Y=NON_NEGATIVE)
-def test_kernels__depend_on_the_sum_alone(kernel, X, Y):
-    n = min(len(X), len(Y))
-    sums = X[:n] + Y[:n]
-    pairs = np.diag(kernel(X[:n], Y[:n]))
-    np.testing.assert_allclose(pairs, np.diag(kernel(sums, np.zeros_like(sums))), rtol=1e-12)
-
-
-@KERNELS
 @KINDS
 def test_kernels__more_rows_than_one_step_holds(kernel, kind, rng):
     X, Y = rng.random((9, 4)), rng.random((70_000, 4))
@@ -197,7 +188,3 @@ def test_kernels__refuse_negative_values_by_name(kernel, kind, width):
         ) as caught:
             call()
         assert (caught.value.row, caught.value.column) == (1, column)
-
-
-def test_kernels__take_minus_zero_for_zero():
-    assert exponential_semigroup(np.array([[-0.0]])).tolist() == [[1.0]]

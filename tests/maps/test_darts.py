@@ -5,10 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dkfeat
 from dkfeat import DartFeatures, GCWSFeatures
-from dkfeat.blocks import PackedCodes
-from dkfeat.config import ExecutionConfig
 from dkfeat.kernels import gmm
 from dkfeat.theory import fourier
 from tests.maps.test_sampled import same, some_rows
@@ -94,37 +91,3 @@ def test_kernel_pairs__errors_are_those_of_theory_without_a_bias():
     assert levels_dropped.error > 4 * pairs.error
     at = np.array([0.1, 0.5, 0.9])
     np.testing.assert_allclose(DartFeatures(8).expected_error_at(at) ** 2 * 8, fourier.gcws_variance(at, 8))
-
-
-def test_estimate_correlation__of_normal_rows():
-    X = np.random.default_rng(5).multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=5000).T
-    features = DartFeatures(2**13, random_state=0).fit(X)
-    # 4 standard errors of g: 4 * 0.5 / 90 = 0.022 from codes, 0.02 from columns; slope of rho in g at most 4 here
-    assert abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.6) < 4 * (0.022 + 0.02)
-
-
-def test_shards__hold_the_codes_and_a_model_of_them_predicts(tmp_path):
-    X = np.abs(some_rows(200))
-    y = np.where(X[:, 0] > X[:, 1], 1, -1)
-    for name, rows in (("train", slice(0, 150)), ("test", slice(150, 200))):
-        lines = [
-            f"{label} " + " ".join(f"{column + 1}:{float(value)!r}" for column, value in enumerate(row) if value)
-            for label, row in zip(y[rows], X[rows], strict=True)
-        ]
-        (tmp_path / f"{name}.svm").write_text("\n".join(lines) + "\n")
-    options = {"progress": False, "client": ExecutionConfig(scheduler="synchronous")}
-    chosen = DartFeatures(64, bits=5, normalize="l2", random_state=0)
-    dkfeat.featurize(tmp_path / "train.svm", tmp_path / "train", chosen, **options)
-    dkfeat.featurize(tmp_path / "test.svm", tmp_path / "test", like=tmp_path / "train", **options)
-    train, test = (dkfeat.open_shards(tmp_path / name) for name in ("train", "test"))
-    assert (train.spec["output"]["layout"], train.spec["output"]["row_bytes"]) == ("codes", 40)
-    assert train.map.fingerprint() == test.map.fingerprint()
-    kept, wanted = test.codes(), train.map.encode(X[150:])
-    assert isinstance(kept, PackedCodes)
-    np.testing.assert_array_equal(kept.codes, wanted.codes)
-    np.testing.assert_array_equal(kept.empty, wanted.empty)
-    model = dkfeat.train(train, "liblinear", progress=False)
-    model.save(tmp_path / "model")
-    again = dkfeat.load_model(tmp_path / "model")
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    np.testing.assert_array_equal(dkfeat.load_pipeline(tmp_path / "model").predict(X), model.predict(X))

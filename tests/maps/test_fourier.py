@@ -66,14 +66,6 @@ def test_fourier__directions_have_no_scale(kind, scale):
     assert np.array_equal(features.transform(sp.csr_matrix(mixed)), features.transform(mixed))
 
 
-def test_fourier__scikit_learns_gamma_is_half_of_ours_on_unit_rows():
-    X = some_rows()[1:7]
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    ours = FourierFeatures(32, gamma=0.8, random_state=3).fit_transform(X)
-    theirs = FourierFeatures(32, gamma=0.4, kernel="rbf", random_state=3).fit_transform(X)
-    assert np.allclose(ours, theirs, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2e25, -1e300])
 def test_fourier__rbf_names_a_value_that_it_cannot_take(kind, value):

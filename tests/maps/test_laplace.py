@@ -1,6 +1,3 @@
-import tracemalloc
-
-import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -40,19 +37,6 @@ def test_laplace__is_its_formula(kernel, n_features, n_components, length):
         assert Z.shape == (12, n_components)
         assert np.allclose(Z, reference.features(X, matrix, scale), atol=1e-6)
         assert np.allclose(Z[::7], 1 / np.sqrt(n_components))  # all-zero rows
-
-
-@pytest.mark.parametrize("n_mixtures", [2, "log2"])
-@pytest.mark.parametrize("n_features", [8, 16, 21, 33, 64])
-@pytest.mark.parametrize("projection", PROJECTIONS[1:])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_laplace__structured_features_are_those_of_the_matrix(kernel, projection, n_features, n_mixtures):
-    X = some_rows(20, n_features)
-    fitted = LaplaceFeatures(
-        n_features * 2 + 3, kernel=kernel, projection=projection, n_mixtures=n_mixtures, random_state=5
-    ).fit(X)
-    expected = reference.features(X, matrix_of(fitted._settings.operator), 1.0)
-    assert np.allclose(fitted.transform(X), expected, atol=1e-6)
 
 
 def hard_rows(kind, n_features):
@@ -134,14 +118,6 @@ def test_laplace__parameters_of_any_size_give_the_kernel(kernel, name, value):
     assert np.allclose(Z @ Z.T, exact, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_laplace__beta_and_rate_are_units(kernel):
-    X = some_rows()
-    one = LaplaceFeatures(64, kernel=kernel, beta=1.0, rate=1.0, random_state=3).fit_transform(X)
-    other = LaplaceFeatures(64, kernel=kernel, beta=0.5, rate=4.0, random_state=3).fit_transform(X * 4)
-    assert np.array_equal(one, other)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, np.float32, sp.csr_matrix, sp.csc_array])
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_laplace__names_a_negative_value(projection, kind):
@@ -152,41 +128,3 @@ def test_laplace__names_a_negative_value(projection, kind):
         with pytest.raises(InputError, match=r"^Negative values in data: X holds -0\.5 at row 13, column 4 ") as caught:
             call(kind(X))
         assert (caught.value.row, caught.value.column) == (13, 4)
-
-
-def test_laplace__a_negative_sum_of_duplicates_counts_not_its_parts():
-    X = sp.csr_matrix(([4.0, -1.0, -5.0, 5.0], [2, 2, 3, 3], [0, 4]), shape=(1, 5))
-    clean = np.array([[0, 0, 3.0, 0, 0]])
-    fitted = LaplaceFeatures(8, beta=0.1, random_state=0).fit(X)
-    assert np.array_equal(fitted.transform(X), fitted.transform(clean))
-
-
-def test_laplace__dask_arrays_are_checked_when_transformed():
-    X = some_rows()
-    X[13, 4] = -1
-    blocks = da.from_array(X, chunks=(10, 21))
-    features = LaplaceFeatures(8, random_state=0).fit(blocks).transform(blocks)
-    with pytest.raises(InputError, match=r"^Negative values in data: X holds -1 at row 3, column 4"):
-        features.compute(scheduler="synchronous")
-
-
-def peak_bytes(run):
-    tracemalloc.start()
-    try:
-        run()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize("n_mixtures", [2, 12])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_laplace__memory_is_in_proportion_to_mixtures_and_components(kernel, n_mixtures):
-    d, n_components = 4096, 2**16
-    X = some_rows(1, d)
-    params = {"kernel": kernel, "projection": "alternating_circulant", "n_mixtures": n_mixtures}
-    LaplaceFeatures(d, random_state=0, **params).fit_transform(X)  # compiles and imports
-    fitted = LaplaceFeatures(n_components, random_state=0, **params).fit(X)
-    # weights, spectra and masks take up to 20 bytes for each mixture and component, and drawing them about as much
-    # again; W would take 4 d = 16,384 bytes a component
-    assert peak_bytes(lambda: fitted.transform(X)) < (48 * n_mixtures + 100) * n_components

@@ -1,14 +1,13 @@
 """Maps of one component for each row of a projection, whichever projection it is."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.utils.estimator_checks import check_estimator
 
-from dkfeat import FourierFeatures, LaplaceFeatures, from_spec
+from dkfeat import FourierFeatures, LaplaceFeatures
 from dkfeat.errors import ConfigError
 
 KERNELS = {FourierFeatures: ("rbf_cosine", "rbf"), LaplaceFeatures: ("exponential", "reciprocal")}
@@ -55,23 +54,6 @@ def test_features__do_not_depend_on_blocks_or_container(cls, kernel, projection,
 @of_each_kernel_and_projection
 def test_map__obeys_all_of_scikit_learns_checks(cls, kernel, projection):
     check_estimator(cls(8, kernel=kernel, projection=projection), on_skip=None)
-
-
-@of_each_kernel_and_projection
-def test_spec__reads_back(cls, kernel, projection):
-    X = non_negative_rows()
-    fitted = cls(20, kernel=kernel, projection=projection, n_mixtures=3, random_state=1).fit(X)
-    again = from_spec(json.loads(json.dumps(fitted.to_spec())))
-    assert again.fingerprint() == fitted.fingerprint()
-    assert np.array_equal(again.transform(X), fitted.transform(X))
-
-
-@of_both
-def test_features__number_of_columns_is_unbounded(cls):
-    X = sp.csr_matrix((np.full(3, 0.1), ([0, 0, 1], [5, 2**39, 2**39])), shape=(2, 2**40))
-    Z = cls(64, random_state=0).fit_width(2**40).transform(X)
-    narrow = sp.csr_matrix((np.full(3, 0.1), ([0, 0, 1], [5, 2**39, 2**39])), shape=(2, 2**39 + 1))
-    assert np.array_equal(cls(64, random_state=0).fit_width(2**39 + 1).transform(narrow), Z)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Projections against the dense matrices that they stand for, built here from their definitions."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from dkfeat.projections import (
     _fastfood_tables,
     _orthogonal_signs,
 )
+from tests.conftest import peak_bytes
 from tests.reference.projections import matrix as matrix_of
 
 KINDS = {
@@ -214,26 +214,6 @@ def test_structured__refuse_rows_too_wide_to_fill_in(kind):
         make(kind, 2**24 + 1, 10)
 
 
-def peak_bytes(run):
-    tracemalloc.start()
-    try:
-        run()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize("n_mixtures", [1, 4])
-def test_circulant__memory_is_in_proportion_to_mixtures_and_components(n_mixtures):
-    d, n_components = 4096, 2**17
-    projection = CirculantProjection(n_features=d, n_components=n_components, seed=0, n_mixtures=n_mixtures)
-    X = some_rows(1, d)
-    make("circulant", d, 1).project(X)  # compiles and imports
-    # weights, spectra and masks take 12 bytes for each mixture and component, and drawing them about as much again;
-    # W would take 4 d = 16,384 bytes a component
-    assert peak_bytes(lambda: projection.project(X)) < (16 * n_mixtures + 60) * n_components
-
-
 def columns_that_differ(n_samples, nnz):
     rng = np.random.default_rng(0)
     columns = np.sort(rng.choice(2**40, n_samples * nnz, replace=False).reshape(n_samples, nnz), axis=1)
@@ -278,13 +258,3 @@ def test_table_bytes__of_circulants_count_each_mixture(law, n_mixtures):
     CirculantProjection(**sizes, **law, seed=0).project(X)  # compiles
     projection = CirculantProjection(**sizes, **law, seed=1)
     assert projection.table_bytes / 3 < peak_bytes(lambda: projection.project(X)) < projection.table_bytes + 2**20
-
-
-def test_dense__memory_holds_a_few_tiles_of_the_table():
-    n_features, n_components = 30_000, 512
-    X = sp.csr_matrix(some_rows(20, n_features, density=0.3))
-    projection = DenseProjection(n_features=n_features, n_components=n_components, seed=0)
-    projection.project(X[:1])  # compiles
-    tile = n_features * TILE * 4
-    # one tile, the columns' ranks and the rows; W takes 8 tiles
-    assert peak_bytes(lambda: projection.project(X)) < 2 * tile

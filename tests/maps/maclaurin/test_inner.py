@@ -107,16 +107,6 @@ def test_composition__parameters_of_the_inner_map_decide_its_seed_and_size_do_no
     assert len({fingerprint(), fingerprint(gamma=2.0), fingerprint(kernel="rbf")}) == 3
 
 
-def test_composition__parameters_set_after_fit_wait_for_the_next_fit():
-    X = some_rows()
-    features = MaclaurinFeatures(8, inner=FourierFeatures(normalize=False), random_state=0).fit(X)
-    Z, spec = features.transform(X), features.to_spec()
-    features.set_params(inner__gamma=9.0)
-    assert np.array_equal(features.transform(X), Z)
-    assert features.to_spec() == spec
-    assert (features.fit(X).transform(X) != Z).any()
-
-
 def test_composition__factors_of_a_component_do_not_share_draws():
     # if the two factors of a square were one, the estimate for K(x, y) = 0.2 would be about E (z z')^2, not 0.04
     X = np.array([[1.0, 0.0], [0.0, 1.0]])

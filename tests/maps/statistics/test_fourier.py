@@ -7,7 +7,6 @@ each; all seeds are fixed.
 
 import numpy as np
 import pytest
-from sklearn.kernel_approximation import RBFSampler
 
 from dkfeat.maps import FourierFeatures
 from tests.conftest import first_quick
@@ -107,34 +106,3 @@ def test_orthogonal__bias_is_small_and_falls_with_the_columns():
     assert -0.05 < first < -5 * first_error  # there is one at 16 columns
     assert abs(second) < abs(first) / 2 + 5 * second_error
     assert abs(third) < abs(first) / 8 + 5 * third_error
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("projection", ["dense", "circulant", "alternating_circulant", "fastfood", "orthogonal"])
-def test_fourier__error_falls_as_the_root_of_the_components(projection, normalize):
-    # blocks are independent, so 16 times the components have a sixteenth of the squared error; a root mean square over
-    # 300 seeds of 5 pairs, which share draws, has a standard error below 5 %: five of them on both sides
-    X = some_pairs(32)
-    params = {"gamma": GAMMA, "normalize": normalize, "projection": projection}
-    few, many = (estimates(X, 300, n_components=k, **params) for k in (64, 1024))
-    # the bias of SORF does not fall with the components
-    few, many = few - few.mean(axis=0), many - many.mean(axis=0)
-    ratio = np.sqrt((few**2).mean() / (many**2).mean())
-    assert 4 / 1.4 < ratio < 4 * 1.4
-
-
-@pytest.mark.slow
-def test_fourier__errors_are_those_of_scikit_learns_sampler():
-    X = some_pairs(12) * 1.3
-    distances = ((X[::2] - X[1::2]) ** 2).sum(axis=1)
-    expected = np.exp(-0.5 * distances)
-    ours = estimates(X, 1500, n_components=64, gamma=0.5, kernel="rbf", normalize=False)
-    theirs = []
-    for seed in range(1500):
-        Z = RBFSampler(gamma=0.5, n_components=64, random_state=seed).fit_transform(X)
-        theirs.append((Z[::2] * Z[1::2]).sum(axis=1))
-    squares = [(found - expected) ** 2 for found in (ours, np.array(theirs))]
-    gap = squares[0].mean(axis=0) - squares[1].mean(axis=0)
-    error = np.sqrt(sum(part.var(axis=0) for part in squares) / 1500)
-    assert (np.abs(gap) < 5 * error).all()

@@ -96,13 +96,6 @@ def test_law__holds_at_any_scale(scale, dtype):
     assert_binomial(collisions(u, v)[0], similarity, TRIALS)
 
 
-def test_law__mixed_scales_in_a_row():
-    rng = np.random.default_rng(6)
-    u, v = noisy_pairs(rng, 60, 30, np.geomspace(0.02, 6, 60), tail=40.0)
-    similarity = np.array([gmm(x, y) for x, y in zip(u, v, strict=True)])
-    assert_binomial(collisions(u, v)[0], similarity, TRIALS)
-
-
 @pytest.mark.parametrize("p", [0.25, 0.5, 2.0, 8.0])
 def test_law__powers(p):
     rng = np.random.default_rng(7)
@@ -158,13 +151,6 @@ def test_mixed_codes__are_uniform():
     assert abs(chi_square - 255) < 5 * np.sqrt(2 * 255)  # 1e-6
 
 
-def test_lowest_codes__repeat_a_chance_collision_in_all_components():
-    # what mixing by component avoids
-    codes = one_coordinate_codes(200, 64, 4, "lowest")
-    counts = np.concatenate([(codes[i] == codes[:i]).sum(axis=1) for i in range(1, 200)])
-    assert set(counts.tolist()) == {0, 64}
-
-
 def test_mixed_codes__do_not_depend_on_the_draws():
     # codes of the sampled coordinates are uniform too: selection must not favour codes
     rng = np.random.default_rng(2)
@@ -177,40 +163,3 @@ def test_mixed_codes__do_not_depend_on_the_draws():
     expected = len(first) / 256
     chi_square = ((counts - expected) ** 2 / expected).sum()
     assert abs(chi_square - 255) < 5 * np.sqrt(2 * 255)  # 1e-6
-
-
-@pytest.fixture(scope="module")
-def parameters():
-    """Many q, r, beta and h."""
-    from dkfeat.compiled.jit import kernel
-    from dkfeat.compiled.sampling.gcws import CODE_LOW, fill_parameters, fill_words
-    from dkfeat.compiled.simd import load
-
-    @kernel
-    def fill(coordinates, places, shifts, table, codes):
-        n, shift = len(coordinates), load(shifts, 0)
-        fill_words(coordinates, 0, n, 0, 0, np.uint64(5), table)
-        fill_parameters(coordinates, 0, places, 0, n, CODE_LOW, 8, shift, table, codes)
-
-    n = 60_000
-    table, codes = np.empty(n * 64, np.float32), np.empty(n * 16, np.uint8)
-    fill(np.arange(n), np.arange(n), np.zeros(16, np.uint32), table, codes)
-    return table.reshape(n, 4, 16).transpose(1, 0, 2).reshape(4, -1).astype(np.float64)
-
-
-@pytest.mark.slow
-def test_parameters__follow_their_laws(parameters):
-    q, r, beta, h = parameters
-    n = r.size
-    c = np.exp(h + r)
-    # Gamma(2, 1): mean 2, variance 2, fourth central moment 24; 5 standard errors: 6e-7 each
-    for gamma in (r, c):
-        assert gamma.min() > 0
-        assert abs(gamma.mean() - 2) < 5 * np.sqrt(2 / n)
-        assert abs(((gamma - 2) ** 2).mean() - 2) < 5 * np.sqrt((24 - 4) / n)
-    assert 0 < beta.min() < 1e-4
-    assert 1 - 1e-4 < beta.max() < 1
-    assert abs(beta.mean() - 0.5) < 5 * np.sqrt(1 / 12 / n)
-    assert np.abs(q * r - 1).max() < 2.0**-23
-    for x, y in ((r, c), (r, beta), (c, beta)):
-        assert abs(np.corrcoef(x, y)[0, 1]) < 5 / np.sqrt(n)

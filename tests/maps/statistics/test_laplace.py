@@ -10,9 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dkfeat.compiled.random import exponentials, levy
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
-from dkfeat.projections import CirculantProjection
 from dkfeat.theory import circulant as theory
 from tests.conftest import first_quick
 
@@ -107,51 +105,6 @@ def test_theory__circulant_errors_are_far_above_the_alternating_and_those_near_t
     assert circulant == pytest.approx(D)
     assert two < 0.62 * circulant
     assert log2 < 0.35 * circulant
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_mixtures", [1, 2, 5])
-@pytest.mark.parametrize("kernel", FACTORS)
-def test_projection__covariances_in_a_block_are_those_of_theorems_2_and_3(kernel, n_mixtures):
-    # estimates of k(z) by each component of one block, over 4,000 seeds
-    n, n_seeds = 8, 4000
-    draw, scale = (levy, BETA**2) if kernel == "exponential" else (exponentials, 1 / RATE)
-    for z in np.array([np.full(n, 0.05), np.linspace(0, 0.3, n) ** 2]):
-        components = []
-        for seed in range(n_seeds):
-            W = CirculantProjection(
-                n_features=n,
-                n_components=n,
-                seed=seed,
-                n_mixtures=n_mixtures,
-                flips=False,
-                draw=draw,
-                double=kernel == "exponential",
-            )
-            components.append(np.exp(-W.project((scale * z[None]).astype(np.float32))[0].astype(np.float64)))
-        centred = np.array(components) - np.exp(FACTORS[kernel](z).sum())
-        ratios = {}
-        for shift in range(n // 2 + 1):
-            # all pairs at a distance have one covariance; seeds are independent
-            products = (centred * np.roll(centred, -shift, axis=1)).mean(axis=1)
-            wanted = theory.alternating_covariance(z, FACTORS[kernel], n_mixtures, shift)
-            assert abs(products.mean() - wanted) < 5 * products.std() / np.sqrt(n_seeds), shift
-            ratios[shift] = products.mean()
-        if n_mixtures == 5:  # a circulant block has nearly the variance itself here
-            plain = theory.circulant_covariance(z, FACTORS[kernel])
-            assert ratios[1] < plain / 2.5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kernel", FACTORS)
-def test_laplace__error_falls_as_the_root_of_the_components(kernel, kind):
-    # blocks are independent, so 16 times the components have a sixteenth of the squared error; a root mean square over
-    # 300 seeds of 5 pairs, which share draws, has a standard error below 5 %: five of them on both sides
-    X = some_pairs()
-    params = {"kernel": kernel, "beta": BETA, "rate": RATE} | KINDS[kind]
-    few, many = (estimates(X, 300, n_components=k, **params) - expected_mean(kernel, X) for k in (64, 1024))
-    assert 4 / 1.4 < np.sqrt((few**2).mean() / (many**2).mean()) < 4 * 1.4
 
 
 @pytest.mark.slow
