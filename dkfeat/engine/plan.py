@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
@@ -19,6 +20,7 @@ from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
+from dkfeat.maps import FeatureMap
 from dkfeat.messages import counted, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
@@ -26,11 +28,6 @@ from dkfeat.store.manifest.batch_plan import plan_name
 from dkfeat.store.manifest.metadata import newest_manifest
 from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
-
-if TYPE_CHECKING:
-    from dkfeat.blocks import SourceFile, Split
-    from dkfeat.maps import FeatureMap
-
 
 TEXT_FACTOR = 8
 """Maximum memory of a task per byte of its text: for the text, its parsed rows and the map's working arrays."""

@@ -6,10 +6,11 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sklearn.base import clone
 
+from dkfeat.blocks import SourceFile
 from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.open import Opened
 from dkfeat.engine.scan import check_bad_rows, run_scan, suggesting_quarantine
@@ -23,9 +24,6 @@ from dkfeat.store.manifest.metadata import differences, spec_text
 from dkfeat.store.shards.columns import LAYOUTS, schema_of
 from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
-
-if TYPE_CHECKING:
-    from dkfeat.blocks import SourceFile
 
 logger = logging.getLogger(__name__)
 

@@ -7,28 +7,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dkfeat.blocks import BadRow, Split
 from dkfeat.canonical import dumps, parse_typed
 from dkfeat.engine.plan import Planned, make_plan, plan_tasks
 from dkfeat.engine.progress import Progress
+from dkfeat.engine.resolve import Resolved
 from dkfeat.engine.runners.local import Runner
 from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine, warn_unterminated
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.filesystems.urls import is_url, shown_url
+from dkfeat.sources.base import Source
+from dkfeat.store.commit.batch import Batch
 from dkfeat.store.commit.begin import begin
 from dkfeat.store.commit.run_log import read_logs
-from dkfeat.store.manifest.manifest import labels_shown
+from dkfeat.store.manifest.manifest import Manifest, labels_shown
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
-
-if TYPE_CHECKING:
-    from dkfeat.blocks import BadRow, Split
-    from dkfeat.engine.resolve import Resolved
-    from dkfeat.sources.base import Source
-    from dkfeat.store.commit.batch import Batch
-    from dkfeat.store.manifest.manifest import Manifest
-
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dkfeat.blocks import RowBlock
+from dkfeat.blocks import RowBlock, Split
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import Opened, open_run
 from dkfeat.engine.resolve import Resolved
@@ -24,7 +24,6 @@ from dkfeat.store.shards.columns import kinds
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dkfeat.blocks import Split
     from dkfeat.config import ExecutionConfig
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress, ProgressState

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import sparse
 
-from dkfeat.blocks import RESERVED, PackedCodes
+from dkfeat.blocks import RESERVED, PackedCodes, RowBlock
 from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
@@ -23,7 +23,7 @@ from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.html import card
 from dkfeat.messages import counted, show_label
 from dkfeat.sources.base import join_blocks
-from dkfeat.store.manifest.manifest import labels_shown
+from dkfeat.store.manifest.manifest import Manifest, labels_shown
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.storage import is_read_only, open_storage
@@ -35,11 +35,9 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
-    from dkfeat.blocks import RowBlock
     from dkfeat.config import ExecutionConfig
     from dkfeat.engine.progress import ProgressState
     from dkfeat.maps import FeatureMap
-    from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.manifest.records import ShardEntry
 
 

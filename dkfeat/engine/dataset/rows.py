@@ -9,18 +9,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import repeat, takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.errors import ConfigError
 from dkfeat.sources.base import join_blocks
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Item = TypeVar("Item")
 _END: Any = object()

@@ -17,7 +17,7 @@ from dkfeat.errors import DkfeatError
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
-from dkfeat.store.manifest.records import planned_splits
+from dkfeat.store.manifest.records import ShardEntry, planned_splits
 from dkfeat.store.shards.reader import Checked, Report, ShardReader, check_shards, open_reader, report_of
 from dkfeat.store.storage.base import Storage
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
     from dkfeat.config import ExecutionConfig
     from dkfeat.store.manifest.manifest import Manifest
-    from dkfeat.store.manifest.records import ShardEntry
 
 
 @dataclass(frozen=True, slots=True)

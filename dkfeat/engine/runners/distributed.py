@@ -19,13 +19,11 @@ from distributed.scheduler import KilledWorker
 
 import dkfeat
 from dkfeat.engine.clusters import read_defaults
-from dkfeat.engine.runners.local import Batches, run_batch
+from dkfeat.engine.runners.local import Batches, Homes, Task, run_batch
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
-    from dkfeat.engine.runners.local import Homes, Task
-
     Numbered = tuple[int, Any]
 
 

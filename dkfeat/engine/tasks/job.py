@@ -7,28 +7,24 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg  # loads its BLAS, so that all processes list the same libraries
 from scipy.sparse import issparse
 from threadpoolctl import threadpool_info
 
-from dkfeat.blocks import PackedCodes
+from dkfeat.blocks import BadRow, PackedCodes, RowBlock, Split
 from dkfeat.engine.runners.local import Runner, until_stopped
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
 from dkfeat.messages import counted
-from dkfeat.sources.base import MOST_LABELS, REFUSED, RejectedRow
+from dkfeat.sources.base import MOST_LABELS, REFUSED, Piece, RejectedRow, Source
 from dkfeat.store.commit.batch import existing_entry, publish
+from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
-
-if TYPE_CHECKING:
-    from dkfeat.blocks import BadRow, RowBlock, Split
-    from dkfeat.sources.base import Piece, Source
-    from dkfeat.store.manifest.records import ShardEntry
-    from dkfeat.store.storage.base import Storage
+from dkfeat.store.storage.base import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dkfeat.archives import pack_arrays
+from dkfeat.blocks import Split
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.local import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
@@ -21,10 +22,6 @@ from dkfeat.maps import FeatureMap, from_spec
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name
 from dkfeat.store.storage.base import META, Storage
-
-if TYPE_CHECKING:
-    from dkfeat.blocks import Split
-
 
 _KEPT_MAPS = 4
 
