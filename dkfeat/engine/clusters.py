@@ -22,15 +22,7 @@ import dask
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dkfeat.config.execution import (
-    ClusterConfig,
-    DefaultsConfig,
-    KubernetesClusterConfig,
-    LocalClusterConfig,
-    SlurmClusterConfig,
-    SSHClusterConfig,
-    load_cluster,
-)
+from dkfeat.config import execution
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.validation import check_integer
 
@@ -48,7 +40,7 @@ INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 """Variable with which Dask passes its configuration to processes that it starts."""
 
 
-def read_defaults() -> DefaultsConfig:
+def read_defaults() -> execution.DefaultsConfig:
     """Read the keys under ``dkfeat`` of Dask's configuration: its YAML files, its variables, and `dask.config.set`.
 
     Raises
@@ -63,7 +55,7 @@ def read_defaults() -> DefaultsConfig:
     ...     read_defaults().n_workers
     4
     """
-    return DefaultsConfig.of_dask(dask.config.get(NAMESPACE, None), lambda key: origins().get(key, ""))
+    return execution.DefaultsConfig.of_dask(dask.config.get(NAMESPACE, None), lambda key: origins().get(key, ""))
 
 
 def origins() -> dict[str, str]:
@@ -279,14 +271,14 @@ def as_bytes(text: int | str) -> int:
     return value
 
 
-def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
+def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
     """Make keywords of `dask_jobqueue.SLURMCluster`, without those for certificates.
 
     For missing keywords, dask-jobqueue uses Dask's configuration.
 
     Examples
     --------
-    >>> config = SlurmClusterConfig(n_workers=8, workers_per_job=4, threads_per_worker=2, memory_limit="4GiB")
+    >>> config = execution.SlurmClusterConfig(n_workers=8, workers_per_job=4, threads_per_worker=2, memory_limit="4GiB")
     >>> keywords = slurm_keywords(config)
     >>> keywords["cores"], keywords["processes"], keywords["memory"]
     (8, 4, '17179869184 B')
@@ -306,7 +298,7 @@ def slurm_keywords(config: SlurmClusterConfig) -> dict[str, Any]:
     }
 
 
-def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
+def kubernetes_keywords(config: execution.KubernetesClusterConfig) -> dict[str, Any]:
     """Make keywords of `dask_kubernetes.operator.KubeCluster`."""
     memory = as_bytes(config.memory_limit)
     threads = config.threads_per_worker
@@ -323,7 +315,7 @@ def kubernetes_keywords(config: KubernetesClusterConfig) -> dict[str, Any]:
     }
 
 
-def ssh_keywords(config: SSHClusterConfig) -> dict[str, Any]:
+def ssh_keywords(config: execution.SSHClusterConfig) -> dict[str, Any]:
     """Make keywords of `distributed.SSHCluster`; the first host runs the scheduler."""
     worker: dict[str, Any] = {"n_workers": config.workers_per_host, "protocol": config.protocol}
     if config.threads_per_worker is not None:
@@ -360,7 +352,7 @@ NEEDS = {
 
 
 def open_cluster(
-    cluster: str | PathLike[str] | ClusterConfig,
+    cluster: str | PathLike[str] | execution.ClusterConfig,
     *,
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
@@ -402,12 +394,12 @@ def open_cluster(
     return _open(config)
 
 
-def as_cluster(cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> ClusterConfig:
+def as_cluster(cluster: str | PathLike[str] | execution.ClusterConfig, **sizes: Any) -> execution.ClusterConfig:
     """Read the settings of a cluster, replace sizes that are not None, and check that its libraries are installed."""
-    if isinstance(cluster, ClusterConfig):
+    if isinstance(cluster, execution.ClusterConfig):
         config = cluster
     elif isinstance(cluster, str | PathLike):
-        config = load_cluster(fspath(cluster))
+        config = execution.load_cluster(fspath(cluster))
     else:
         raise ConfigError(f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig")
     config = config.sized(**sizes)
@@ -431,7 +423,7 @@ class SharedCluster:
         See `open_cluster`.
     """
 
-    def __init__(self, cluster: str | PathLike[str] | ClusterConfig, **sizes: Any) -> None:
+    def __init__(self, cluster: str | PathLike[str] | execution.ClusterConfig, **sizes: Any) -> None:
         self.config = as_cluster(cluster, **sizes)
         self._stack = ExitStack()
         self._client: Client | None = None
@@ -452,15 +444,15 @@ class SharedCluster:
 
 
 @contextmanager
-def _open(config: ClusterConfig) -> Iterator[Client]:
-    if isinstance(config, LocalClusterConfig):
+def _open(config: execution.ClusterConfig) -> Iterator[Client]:
+    if isinstance(config, execution.LocalClusterConfig):
         with local_cluster(config.n_workers, config.threads_per_worker, config.memory_limit) as client:
             yield client
         return
     from distributed import Client
 
     # a signal while jobs are submitted or a client connects would leave the jobs or the client running
-    signals = _signals_deferred() if isinstance(config, SlurmClusterConfig) else nullcontext()
+    signals = _signals_deferred() if isinstance(config, execution.SlurmClusterConfig) else nullcontext()
     with dask.config.set(SETTINGS), ExitStack() as stack:
         with signals:
             cluster = stack.enter_context(_closing(_start(config, stack)))
@@ -470,15 +462,15 @@ def _open(config: ClusterConfig) -> Iterator[Client]:
         yield client
 
 
-def _start(config: ClusterConfig, stack: ExitStack) -> Any:
+def _start(config: execution.ClusterConfig, stack: ExitStack) -> Any:
     try:
-        if isinstance(config, SlurmClusterConfig):
+        if isinstance(config, execution.SlurmClusterConfig):
             return start_slurm(config, stack)
-        if isinstance(config, KubernetesClusterConfig):
+        if isinstance(config, execution.KubernetesClusterConfig):
             from dask_kubernetes.operator import KubeCluster
 
             return KubeCluster(**kubernetes_keywords(config))
-        assert isinstance(config, SSHClusterConfig)
+        assert isinstance(config, execution.SSHClusterConfig)
         from distributed import SSHCluster
 
         return SSHCluster(**ssh_keywords(config))
@@ -521,7 +513,7 @@ def _closing(cluster: Any) -> Iterator[Any]:
             logger.warning("closing the cluster failed; check for workers that are still running: %r", error)
 
 
-def _wait(client: Client, config: ClusterConfig, cluster: Any) -> None:
+def _wait(client: Client, config: execution.ClusterConfig, cluster: Any) -> None:
     """Wait for the first worker while one can still start; log a warning if this takes long."""
     begin = time.monotonic()
     reported = False
@@ -529,7 +521,7 @@ def _wait(client: Client, config: ClusterConfig, cluster: Any) -> None:
         with suppress(TimeoutError):
             client.wait_for_workers(1, timeout=min(POLL_SECONDS, config.start_seconds - waited))
             return
-        if isinstance(config, SlurmClusterConfig):
+        if isinstance(config, execution.SlurmClusterConfig):
             _check_jobs(cluster)
         if not reported and waited > QUIET_SECONDS:
             reported = True
@@ -540,7 +532,7 @@ def _wait(client: Client, config: ClusterConfig, cluster: Any) -> None:
     )
 
 
-def start_slurm(config: SlurmClusterConfig, stack: ExitStack) -> Any:
+def start_slurm(config: execution.SlurmClusterConfig, stack: ExitStack) -> Any:
     """Start the scheduler in this process and submit the jobs; closing the stack removes their certificates."""
     # importing dask-jobqueue sets signal handlers; the end of this block restores ours
     with _signals_deferred():

@@ -70,7 +70,8 @@ class Target:
 
     def open(self, *, beside: object = None) -> Storage:
         """Open the storage; options with a path are an error, unless they are for the URL `beside`."""
-        return open_location(self.path, self.storage_options, beside=beside)
+        are_for_other = beside is not None and not is_url(self.path) and is_url(as_path(beside, "like"))
+        return open_storage(self.path, None if are_for_other else self.storage_options)
 
 
 def as_target(target: object) -> Target:
@@ -84,13 +85,6 @@ def as_path(path: object, name: str) -> str:
         return text
     hint = "; since 0.2 the target stands before the map: (source, target, map)" if hasattr(path, "transform") else ""
     raise ConfigError(f"{name}={path!r:.100}, but it must be a path or a URL{hint}")
-
-
-def open_location(folder: str, options: Mapping[str, Any] | None, *, beside: object = None) -> Storage:
-    """Open the storage at a path or URL; options with a path are an error, unless they are for the URL `beside`."""
-    if beside is not None and not is_url(folder) and is_url(as_path(beside, "like")):
-        options = None
-    return open_storage(folder, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +209,6 @@ def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
         spec = None if storage.size(SPEC) is None else read_spec(storage)
         remedy = OTHER_TARGET if spec is None else spec_conflict_remedy(storage)
     return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
-
-
-def has_binding_spec(target: str | PathLike[str], options: Mapping[str, Any] | None = None) -> bool:
-    """Return True if runs into a target must follow a spec, which then names their feature map."""
-    return binding_spec(open_location(as_path(target, "target"), options))[0] is not None
 
 
 def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:

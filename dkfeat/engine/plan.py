@@ -461,7 +461,11 @@ def estimate_costs(settings: Resolved) -> MapCosts | None:
     if map.center is not None and np.any(map.center):
         return None
     try:
-        X = _first_rows(settings.source, settings.opened.files)
+        source, files = settings.source, settings.opened.files[:_SAMPLE_FILES]
+        blocksize = min(int(source.blocksize), _SAMPLE_BYTES)
+        ready = source.replaced(blocksize=blocksize, **{name: _ANY_ROWS[name] for name in source.unresolved})
+        # at most as many rows as GCWS has in a block
+        X = next(ready.read(source.splits(files)[0], SWEPT_ROWS, checksum=False)).block.X
     except DkfeatError:
         return None
     if not X.nnz:
@@ -469,15 +473,6 @@ def estimate_costs(settings: Resolved) -> MapCosts | None:
     coordinates = np.sort(2 * X.indices.astype(np.int64) + (X.data < 0))  # ten times as fast as np.unique
     n_coordinates = 1 + int(np.count_nonzero(np.diff(coordinates)))
     return MapCosts.of(n_rows=X.shape[0], nnz=X.nnz, n_coordinates=n_coordinates, n_components=map.n_components)
-
-
-def _first_rows(source: Source, files: Sequence[SourceFile]) -> Any:
-    """Read the first rows of a source, at most as many as GCWS has in a block."""
-    split = source.splits(files[:_SAMPLE_FILES])[0]
-    ready = source.replaced(
-        blocksize=min(int(source.blocksize), _SAMPLE_BYTES), **{name: _ANY_ROWS[name] for name in source.unresolved}
-    )
-    return next(ready.read(split, SWEPT_ROWS, checksum=False)).block.X
 
 
 def _rounded(value: float) -> str:

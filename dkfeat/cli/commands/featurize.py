@@ -49,9 +49,13 @@ def _target(command: Command) -> Command:
 
 
 def _feature_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
-    from dkfeat.engine.open import has_binding_spec
+    from dkfeat.engine.open import Target, binding_spec
 
-    return make_map(ctx, options, like, lambda: has_binding_spec(out, options["target_options"]))
+    def follows_spec() -> bool:
+        target = Target(out, storage_options=options["target_options"])
+        return binding_spec(target.open())[0] is not None
+
+    return make_map(ctx, options, like, follows_spec)
 
 
 @click.command(cls=DkfeatCommand)

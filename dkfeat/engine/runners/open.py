@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import dask
 
 from dkfeat.config.execution import SCHEDULERS, ExecutionConfig
-from dkfeat.engine.clusters import (
-    SharedCluster,
-    as_cluster,
-    check_memory,
-    local_cluster,
-    open_cluster,
-    read_defaults,
-    share_cores,
-)
+from dkfeat.engine import clusters
 from dkfeat.engine.runners.local import Runner, open_local
 from dkfeat.errors import ConfigError
 from dkfeat.messages import meant
@@ -80,11 +72,11 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         _check_client(client)
         _check_sizes(run, "a client")
         opening = nullcontext(client)
-    elif isinstance(cluster, SharedCluster):
+    elif isinstance(cluster, clusters.SharedCluster):
         opening, n_threads = cluster.opened(), cluster.config.n_threads
     elif cluster is not None:
-        config = as_cluster(cluster, **sizes)
-        opening, n_threads = open_cluster(config), config.n_threads
+        config = clusters.as_cluster(cluster, **sizes)
+        opening, n_threads = clusters.open_cluster(config), config.n_threads
     elif run.scheduler_file is not None:
         if any(value is not None for value in sizes.values()):
             raise ConfigError(
@@ -92,9 +84,9 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
             )
         opening = _connection(None, run.scheduler_file)
     elif (scheduler := _scheduler(run)) == "cluster":
-        share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts
-        check_memory(run.memory_limit)
-        opening = local_cluster(**sizes, profile=run.performance_report is not None)
+        clusters.share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts
+        clusters.check_memory(run.memory_limit)
+        opening = clusters.local_cluster(**sizes, profile=run.performance_report is not None)
     else:
         _check_sizes(run, scheduler)
         if scheduler in LOCAL:
@@ -120,7 +112,7 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
     elsewhere : bool
         True if tasks run on an existing client; then only `in_flight` is filled in.
     """
-    defaults = read_defaults()
+    defaults = clusters.read_defaults()
     if not elsewhere and all(getattr(run, name) is None for name in (*WHERE_OPTIONS, "n_workers", "memory_limit")):
         run = replace(run, **{name: getattr(defaults, name) for name in WHERE_OPTIONS})
     names = ["in_flight"]
@@ -168,7 +160,7 @@ def _this_machine(scheduler: str, run: ExecutionConfig) -> AbstractContextManage
         raise ConfigError(
             f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
         )
-    workers, _ = share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
+    workers, _ = clusters.share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
     return open_local(scheduler, workers, run.in_flight)
 
 

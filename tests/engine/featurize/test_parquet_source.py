@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -129,15 +128,6 @@ def test_batches__of_new_files_take_the_spec_over(tmp_path, tiny_rows):
         featurized(str(folder), tmp_path / "out", map=None)
 
 
-def test_bad_row__ends_the_run_and_nothing_is_committed(tmp_path, table):
-    good = pq.read_table(table)
-    bad = good.set_column(good.schema.get_field_index("w"), "w", pa.array([*np.arange(399) / 400, -1.0]))
-    write(tmp_path / "rows.parquet", bad, row_group_size=40)
-    with pytest.raises(ParquetError, match=r"row group 9, row 39, column w: -1\.0"):
-        featurized(wide(table, weight="w"), tmp_path / "out", scheduler="synchronous")
-    assert_dataset_whole(tmp_path / "out", finished=False, committed=False)
-
-
 @pytest.mark.fault("P-05")
 def test_resume__of_an_interrupted_run_makes_the_same_shards(tmp_path, table):
     source = wide(table, weight="w", keep="name", blocksize=60_000)
@@ -248,14 +238,6 @@ def test_cluster__gives_the_same_shards(tmp_path, table, cluster_client):
     # each row group has bad labels; any of them may be reported first
     with pytest.raises(ParquetError, match=r"row group \d+, row [01], column w: 0\.\d+, but the allowed labels are 0"):
         featurized(wide(table, label="w", labels=(0,)), tmp_path / "bad", client=cluster_client)
-
-
-def test_landmarks__are_drawn_from_rows_that_pass(tmp_path, table):
-    nystroem = dkfeat.NystroemFeatures(8, random_state=0)
-    manifest = featurized(wide(table, filters=[("day", "<", 3)]), tmp_path / "out", map=nystroem)
-    assert manifest.rows == 300
-    X, _ = dkfeat.open_shards(tmp_path / "out").to_scipy()
-    assert np.isfinite(X).all()
 
 
 def invoke(*words):

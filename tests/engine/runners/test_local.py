@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.runners import local
 from dkfeat.engine.runners.connect import connect
 from dkfeat.engine.runners.distributed import ClientRunner
-from dkfeat.engine.runners.local import LocalRunner, Stopped
+from dkfeat.engine.runners.local import LocalRunner, ProcessCache, Stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError, ParseError
 from tests.conftest import first_quick
@@ -435,3 +436,37 @@ def test_open_runner__uses_the_active_client():
             assert runner.client is own
         with dask.config.set(scheduler="threads"), open_runner() as runner:  # Dask itself does so, too
             assert isinstance(runner, LocalRunner)
+
+
+def test_process_cache__makes_a_value_once_however_many_threads_ask():
+    cache, made, start = ProcessCache(1), [], threading.Barrier(8)
+
+    def make():
+        time.sleep(0.05)  # the other threads call get() meanwhile
+        made.append(object())
+        return made[-1]
+
+    def ask(_):
+        start.wait()
+        return cache.get("key", make)
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(ask, range(8)))
+    assert len(made) == 1
+    assert all(value is made[0] for value in found)
+
+
+def test_process_cache__forgets_what_was_asked_for_least_recently():
+    cache, made = ProcessCache(2), []
+
+    def get(key):
+        return cache.get(key, lambda: made.append(key) or key)
+
+    for key in "abaca":  # c replaces b
+        assert get(key) == key
+    assert made == ["a", "b", "c"]
+    get("b")
+    assert made == ["a", "b", "c", "b"]
+    cache.clear()
+    get("b")
+    assert made[-2:] == ["b", "b"]

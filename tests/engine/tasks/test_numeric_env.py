@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import signal
 import subprocess
 import sys
@@ -11,11 +10,9 @@ from itertools import count
 
 import pytest
 from click.testing import CliRunner
-from distributed import Nanny
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.run import UNKNOWN_ENVIRONMENT
 from dkfeat.engine.tasks.job import numeric_env
 from tests.engine.helpers import BLOCK, featurized, gcws
@@ -98,27 +95,3 @@ def test_killed_run_in_another_environment__is_recorded_by_the_run_that_resumes_
     manifest = featurized(source_of(tiny_folder), target, map=FOURIER, scheduler="synchronous")
     (other,) = set(manifest.run["numeric_envs"]) - {numeric_env()}
     assert other == ("another" if logs else UNKNOWN_ENVIRONMENT)
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-@pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64") or "Haswell" in numeric_env(),
-    reason="needs a processor on which OPENBLAS_CORETYPE=Haswell chooses other loops",
-)
-def test_workers_of_unlike_processors__are_both_recorded(tiny_folder, tmp_path):
-    with local_cluster(n_workers=1, threads_per_worker=1) as client:
-        old = {"NPY_DISABLE_CPU_FEATURES": "X86_V4", "OPENBLAS_CORETYPE": "Haswell"}
-        cluster = client.cluster
-
-        async def start():
-            return await Nanny(cluster.scheduler_address, nthreads=1, env=old, host="127.0.0.1")
-
-        other = cluster.sync(start)
-        try:
-            client.wait_for_workers(2)
-            manifest = featurized(source_of(tiny_folder), tmp_path / "out", map=FOURIER, client=client)
-        finally:
-            cluster.sync(other.close)
-    assert len(manifest.run["numeric_envs"]) == 2
-    assert any("Haswell" in each for each in manifest.run["numeric_envs"])
