@@ -210,15 +210,9 @@ class ShardDataset:
                 before = seen[entry.source]
             seen[entry.source] += entry.lines or 0
             for bad in self._reader.bad_rows(entry) if entry.bad_rows else ():
-                yield QuarantinedRow(
-                    source=names[positions[entry.source] + bad.file],
-                    line=before + bad.line,
-                    column=bad.column,
-                    offset=bad.offset,
-                    reason=bad.reason,
-                    message=bad.message,
-                    text=bad.text,
-                )
+                same = {name: getattr(bad, name) for name in ("column", "offset", "reason", "message", "text")}
+                name = names[positions[entry.source] + bad.file]
+                yield QuarantinedRow(source=name, line=before + bad.line, **same)
 
     @property
     def n_rows(self) -> int:

@@ -89,8 +89,13 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         opening = clusters.local_cluster(**sizes, profile=run.performance_report is not None)
     else:
         _check_sizes(run, scheduler)
+        if scheduler in LOCAL and run.performance_report is not None:
+            raise ConfigError(
+                f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
+            )
         if scheduler in LOCAL:
-            return _this_machine(scheduler, run)
+            n_workers, _ = clusters.share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
+            return open_local(scheduler, n_workers, run.in_flight)
         opening = _connection(scheduler)
     if run.performance_report is not None:
         from dkfeat.engine.runners.connect import check_report
@@ -153,15 +158,6 @@ class LazyRunner:
             self._runner = self._stack.enter_context(self._opening)
         runner: Runner = self._runner
         return runner
-
-
-def _this_machine(scheduler: str, run: ExecutionConfig) -> AbstractContextManager[Runner]:
-    if run.performance_report is not None:
-        raise ConfigError(
-            f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
-        )
-    workers, _ = clusters.share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
-    return open_local(scheduler, workers, run.in_flight)
 
 
 @contextmanager

@@ -214,7 +214,7 @@ def _publish(
     """Return the record of the piece's shard, the piece without rejected rows, and True if the shard existed."""
     output = job.spec["output"]
     name = shards.shard_name(job.spec_fp, split, piece.number)
-    identity = {
+    identity: dict[str, Any] = {
         "spec_fp": job.spec_fp,
         "split": split.number,
         "piece": piece.number,
@@ -230,13 +230,8 @@ def _publish(
         return existing, piece, True
     result = job.block(split, piece, encoded, before)
     footer = shards.ShardFooter(
-        spec_fp=job.spec_fp,
-        split=split.number,
-        piece=piece.number,
-        last=piece.last,
+        **identity,
         source=split.file.name,
-        range=(piece.start, piece.stop),
-        source_sha256=piece.source_sha256,
         rows=result.n_rows,
         nnz=job.nnz(piece),
         n_empty=job.n_empty(piece, encoded),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import sys
 import threading
@@ -15,7 +14,6 @@ import dkfeat
 from dkfeat.engine.runners.local import Stopped
 from dkfeat.engine.tasks import job
 from dkfeat.errors import (
-    CommitConflictError,
     CommitError,
     ConfigError,
     ParseError,
@@ -204,25 +202,6 @@ def test_map_in_place_of_the_target__names_the_order(function, source, tmp_path)
         function(source, gcws(), str(tmp_path / "features"))
 
 
-@pytest.mark.fault("I-36")
-def test_featurize__missing_source_leaves_no_folder(tmp_path):
-    with pytest.raises(SourceNotFoundError, match="nothing"):
-        featurized(str(tmp_path / "nothing*.svm"), tmp_path / "features")
-    assert not (tmp_path / "features").exists()
-
-
-@pytest.mark.fault("I-01")
-def test_featurize__malformed_text_arrives_with_its_place(tmp_path):
-    lines = [f"1 {n + 1}:1" for n in range(500)]
-    lines[345] = "1 7:1 5:1"
-    (tmp_path / "bad.svm").write_text("\n".join(lines) + "\n")
-    source = dkfeat.LibsvmSource(str(tmp_path / "bad.svm"), blocksize=1000)
-    with pytest.raises(ParseError, match=r"bad\.svm:346:7: ") as caught:
-        featurized(source, tmp_path / "features")
-    assert (caught.value.line, caught.value.column) == (346, 7)
-    assert not (tmp_path / "features").exists()  # the scan found the error
-
-
 def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n" * 100 + "1 7:1 5:1\n")
     source = dkfeat.LibsvmSource(
@@ -240,21 +219,6 @@ def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
     assert featurized(source, tmp_path / "features").rows == 102
 
 
-def test_featurize__changed_file_of_a_later_batch_keeps_what_is_committed(tmp_path):
-    (tmp_path / "a.svm").write_text("1 1:1\n")
-    source = dkfeat.LibsvmSource(
-        str(tmp_path / "*.svm"), n_features=7, zero_based=False, label_dtype="int64", blocksize=600
-    )
-    manifest = featurized(source, tmp_path / "features")
-    (tmp_path / "b.svm").write_text("1 1:1\n" * 100 + "1 7:1 5:1\n")
-    with pytest.raises(ParseError):
-        featurized(source, tmp_path / "features", scheduler="synchronous")
-    (tmp_path / "b.svm").write_text("1 1:1\n" * 100 + "1 5:1 7:1\n1 6:1\n")
-    with pytest.raises(SpecConflictError, match=r"b\.svm' changed .*; restore it, or abort the"):
-        featurized(source, tmp_path / "features")
-    assert dkfeat.open_shards(tmp_path / "features").manifest == manifest
-
-
 @pytest.mark.fault("C-10")
 @pytest.mark.parametrize("place", [".", "data", "../in"])
 def test_featurize__target_around_the_source_is_refused(place, tmp_path):
@@ -265,21 +229,8 @@ def test_featurize__target_around_the_source_is_refused(place, tmp_path):
     with pytest.raises(ConfigError, match="is inside the target"):
         featurized(str(file), target)
     assert not (target / "_dkfeat").exists()
-
-
-@pytest.mark.fault("C-10")
-def test_featurize__recursive_pattern_over_the_target_is_refused(tmp_path):
-    (tmp_path / "a.svm").write_text("1 1:1\n")
     with pytest.raises(ConfigError, match="also searches the target"):
         featurized(str(tmp_path / "**" / "*.svm"), tmp_path / "features")
-
-
-@pytest.mark.fault("S-03")
-def test_featurize__target_below_a_file_is_refused_before_work(source, tmp_path, counted):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CommitError, match="cannot be written"):
-        featurized(source, tmp_path / "file" / "features")
-    assert counted == []
 
 
 @pytest.mark.fault("S-03")
@@ -335,23 +286,6 @@ def test_featurize__target_is_held_until_no_task_runs(source, tmp_path, monkeypa
     with pytest.raises(OSError, match="injected"):
         featurized(source, tmp_path / "features", scheduler="threads", n_workers=2)
     assert set(held) == {True}
-
-
-@pytest.mark.fault("C-01")
-def test_featurize__second_run_on_a_busy_target_is_a_conflict(source, tmp_path, monkeypatch):
-    caught = []
-    run_split = job.run_split
-
-    def nested(given, split, stopped):
-        if not caught:
-            with pytest.raises(CommitConflictError) as conflict:
-                featurized(source, tmp_path / "features", scheduler="synchronous")
-            caught.append(conflict.value)
-        return run_split(given, split, stopped)
-
-    monkeypatch.setattr(job, "run_split", nested)
-    featurized(source, tmp_path / "features", scheduler="synchronous")
-    assert str(os.getpid()) in str(caught[0])
 
 
 @pytest.mark.fault("P-08")

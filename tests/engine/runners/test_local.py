@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import socket
 import subprocess
@@ -13,7 +12,6 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import dask
 import psutil
@@ -270,42 +268,6 @@ def test_local_runner__dead_process_is_a_cluster_error():
         open_runner(ExecutionConfig(scheduler="processes", n_workers=1)) as runner,
     ):
         run(runner, DieAt(1), 3)
-
-
-@dataclass(frozen=True)
-class HoldAndFail:
-    """Task that holds a file for split 0 until it is stopped, and fails for split 1 as soon as split 0 runs."""
-
-    folder: Path
-
-    def __call__(self, split, stopped):
-        held, marker = self.folder / "held", self.folder / "marker"
-        if split.number == 0:
-            try:
-                with held.open("w"):
-                    marker.touch()
-                    time.sleep(1000)
-            finally:
-                held.unlink()
-        while not marker.exists():
-            time.sleep(0.01)
-        raise ParseError("bad", path="fake.svm")
-
-
-@pytest.mark.slow
-@pytest.mark.fault("P-04")
-def test_local_runner__processes_of_a_failed_run_clean_up_and_end(tmp_path, monkeypatch):
-    # if a process does not end by the signal, this test exceeds its time limit
-    monkeypatch.setattr("dkfeat.engine.runners.local._EXIT_SECONDS", 1000)
-    before = multiprocessing.active_children()
-    with (
-        pytest.raises(ParseError, match="bad"),
-        open_runner(ExecutionConfig(scheduler="processes", n_workers=2)) as runner,
-    ):
-        run(runner, HoldAndFail(tmp_path), 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["marker"]
-    while not set(multiprocessing.active_children()) <= set(before):  # the pool's thread may be taking an exit status
-        time.sleep(0.01)
 
 
 @pytest.mark.quick

@@ -276,31 +276,6 @@ def test_attach__a_damaged_leftover_is_set_aside(source, golden, tmp_path, caplo
     assert dataset_state(tmp_path / "out") == dataset_state(golden)
 
 
-@pytest.mark.slow
-@pytest.mark.cluster
-@pytest.mark.fault("P-17")
-def test_workers_killed_in_turn_and_a_new_one__run_completes_identical(source, golden, tmp_path):
-    target = tmp_path / "out"
-    killed = []
-    with local_cluster(n_workers=2, threads_per_worker=1) as client:
-
-        def disturb(state):
-            if state.stage == "featurize" and state.tasks in (2, 6):  # kill one worker after the other, then a new one
-                victim = next(pid for pid in client.run(os.getpid, on_error="ignore").values() if pid not in killed)
-                os.kill(victim, signal.SIGKILL)
-                killed.append(victim)
-            elif state.stage == "featurize" and state.tasks == 10:
-                client.cluster.scale(3)
-                client.wait_for_workers(3)
-
-        first = set(client.run(os.getpid).values())
-        featurized(source, target, map=nystroem(), client=client, progress=disturb)
-        assert len(killed) == 2
-        assert set(killed) & first
-    assert dataset_state(target) == dataset_state(golden)
-    assert_dataset_whole(target, committed=True)
-
-
 @pytest.mark.cluster
 @pytest.mark.fault("P-17")
 def test_worker_killed_while_landmarks_are_drawn__run_completes_identical(source, golden, tmp_path):
