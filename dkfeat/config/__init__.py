@@ -55,11 +55,6 @@ class SourceConfig(Settings):
         options = {str(key): value for key, value in mapping.items() if key not in own}
         return super(SourceConfig, cls).from_mapping({**own, "options": options}, place=place)
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values that `from_mapping` converts back to an equal object."""
-        own = super(SourceConfig, self).to_mapping()
-        return own.pop("options") | own
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapConfig(Settings):
@@ -85,10 +80,6 @@ class MapConfig(Settings):
             key = "seed" if "seed" in mapping else "random_state"
             raise ConfigError(f"{place or 'map'}.{key}: expected a whole number from 0 to 2^64 - 1, got {seed!r}")
         return cls(name=mapping["name"], params=params)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values that `from_mapping` converts back to an equal object."""
-        return {"name": self.name, **self.params}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

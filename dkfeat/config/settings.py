@@ -6,7 +6,7 @@ import math
 import re
 import stat
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from itertools import chain
@@ -52,12 +52,8 @@ class Settings:
         if not isinstance(mapping, Mapping):
             raise ConfigError(f"{place or 'settings'}: expected keys and values, got {_kind(mapping)}")
         hints = typing.get_type_hints(cls)
-        values: dict[str, Any] = {}
-        for key, value in mapping.items():
-            path = f"{place}.{key}" if place else str(key)
-            if key not in hints:
-                raise ConfigError(f"{path}: unknown key; {nearest(str(key), list(hints), 'keys')}")
-            values[key] = _read(value, hints[key], path)
+        check_keys(mapping, list(hints), place)
+        values = {key: _read(value, hints[key], _path(place, key)) for key, value in mapping.items()}
         declared = fields(cls)  # type: ignore[arg-type]  # as above
         required = [item.name for item in declared if item.default is item.default_factory is MISSING]
         if missing := [name for name in required if name not in values]:
@@ -66,9 +62,21 @@ class Settings:
             return cls(**values)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values that `from_mapping` reads back to an equal object."""
+        """Values of the fields by name, tuples as lists."""
         declared = fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass, but not this base class
-        return {item.name: _plain(getattr(self, item.name)) for item in declared}
+        values = {item.name: getattr(self, item.name) for item in declared}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def check_keys(mapping: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+    """Check that all keys are known; the error names the nearest one."""
+    for key in mapping:
+        if key not in known:
+            raise ConfigError(f"{_path(place, key)}: unknown key; {nearest(str(key), known, 'keys')}")
+
+
+def _path(place: str, key: object) -> str:
+    return f"{place}.{key}" if place else str(key)
 
 
 @contextmanager
@@ -117,7 +125,8 @@ def _convert(value: Any, hint: Any, path: str) -> Any:
             kinds = [_NAMES.get(kind, kind) for kind in match[1].split(" | ")]
             expected = f"expected {' or '.join(dict.fromkeys(kinds))}"
         elif expected.startswith("Invalid enum"):
-            words = [word for choice in (hint, *typing.get_args(hint)) for word in _words(choice)]
+            literals = [kind for kind in (hint, *typing.get_args(hint)) if typing.get_origin(kind) is Literal]
+            words = [word for kind in literals for word in typing.get_args(kind)]
             expected = f"expected {' or '.join(map(repr, words))}"
         place = place.rstrip("`")
         if re.fullmatch(r"(\[\d+\])+", place):  # the item of a list
@@ -125,10 +134,6 @@ def _convert(value: Any, hint: Any, path: str) -> Any:
                 value = value[int(index)]
         raise ConfigError(f"{path}{place}: {expected}, got {value!r:.100} ({_kind(value)})") from None
     return tuple(found) if isinstance(found, list) and hint is not Any else found
-
-
-def _words(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
 
 
 _NAMES = {
@@ -146,14 +151,6 @@ _NAMES = {
 def _kind(value: Any) -> str:
     names = {bool: "bool", int: "int", float: "float", str: "str", type(None): "null", list: "array", tuple: "array"}
     return _NAMES.get(names.get(type(value), "object" if isinstance(value, Mapping) else ""), type(value).__name__)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Settings):
-        return value.to_mapping()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 MOST_BYTES = 16 << 20

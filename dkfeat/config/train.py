@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
-from dkfeat.config.settings import Positive, Settings, errors_at
+from dkfeat.config.settings import Positive, Settings, check_keys, errors_at
 from dkfeat.errors import ConfigError
-from dkfeat.messages import nearest
 
 CLASS_LOSSES = ("squared_hinge", "hinge", "log_loss")
 """Losses for classes, the default first."""
@@ -242,27 +241,16 @@ class TrainConfig(Settings):
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, place: str = "") -> Self:
         """Read settings from plain values, as `Settings.from_mapping` does; they include the solver's options."""
+        if not isinstance(mapping, Mapping):
+            return super(TrainConfig, cls).from_mapping(mapping, place=place)
         of_solver = [item.name for kind in SOLVERS.values() for item in fields(kind)]
-        known = [item.name for item in fields(cls)] + of_solver
-        options: dict[str, Any] = {}
-        rest: Any = mapping
-        if isinstance(mapping, Mapping):
-            for key in mapping:
-                if key not in known:
-                    path = f"{place}.{key}" if place else key
-                    raise ConfigError(f"{path}: unknown key; {nearest(str(key), known, 'keys')}")
-            options = {key: value for key, value in mapping.items() if key in of_solver}
-            rest = {key: value for key, value in mapping.items() if key not in (*of_solver, "solver")}
+        check_keys(mapping, [item.name for item in fields(cls)] + of_solver, place)
+        options = {key: value for key, value in mapping.items() if key in of_solver}
+        rest = {key: value for key, value in mapping.items() if key not in (*of_solver, "solver")}
         made = super(TrainConfig, cls).from_mapping(rest, place=place)
         with errors_at(place):
             kind, options = split_solver_options(mapping.get("solver", "sgd"), options)
         return replace(made, solver=kind.from_mapping(options, place=place))
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values that `from_mapping` reads back to an equal object."""
-        own = super(TrainConfig, self).to_mapping()
-        name = next(name for name, kind in SOLVERS.items() if isinstance(self.solver, kind))
-        return own | self.solver.to_mapping() | {"solver": name}
 
 
 def several(value: Any) -> tuple[Any, ...]:

@@ -1,7 +1,5 @@
 import json
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,6 @@ from click.testing import CliRunner
 from dkfeat.cli import cli
 
 ROOT = Path(__file__).parents[2]
-
-
-def run_script(name, conf, folder):
-    command = [sys.executable, str(ROOT / "jobs" / f"{name}.py"), str(conf)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -33,24 +24,6 @@ def letter(tmp_path_factory):
     settings["train"]["epochs"] = 2
     (folder / "conf.yaml").write_text(yaml.safe_dump(settings))
     return folder
-
-
-@pytest.mark.slow
-def test_jobs__featurize_train_predict_evaluate(letter):
-    made = run_script("featurize", "conf.yaml", letter)
-    assert made.stdout.splitlines() == [
-        "features/letter-train: 60 rows in 1 shard",
-        "features/letter-test: 30 rows in 1 shard",
-    ]
-    trained = run_script("train", "conf.yaml", letter)
-    assert trained.stdout.splitlines() == ["models/letter: model of 2 classes", "test accuracy 100.00%"]
-    assert (letter / "models" / "letter" / "model.json").exists()
-    told = run_script("predict", "conf.yaml", letter)
-    assert told.stdout == "predictions/letter-test: predictions for 30 rows\n"
-    judged = run_script("evaluate", "conf.yaml", letter)
-    assert judged.stdout.startswith("models/letter: 30 rows, accuracy 1.0000, ")
-    assert (letter / "reports" / "letter" / "evaluation.html").exists()
-    assert "nothing to do" in run_script("predict", "conf.yaml", letter).stderr
 
 
 def test_run__of_all_sections_and_of_some(letter, monkeypatch):

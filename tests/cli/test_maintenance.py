@@ -123,19 +123,6 @@ def features(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
-def test_verify_inputs__where_it_runs(features):
-    where = ("--scheduler", "processes", "--n-workers", 1)
-    outcome = run("verify", features / "features", "--inputs", features / "*.svm", *where)
-    assert "verify inputs" in outcome.stderr
-    outcome = run("verify", features / "features", "--inputs", features / "*.svm", "--no-progress")
-    assert outcome.stderr == ""
-    told = run(
-        "verify", features / "features", "--inputs", features / "*.svm", "--scheduler", "thread", status=2
-    ).stderr
-    assert "must be one of 'threads'" in told
-
-
 def test_verify_inputs__then_changed(features):
     text = run("verify", features / "features", "--inputs", features / "*.svm").stdout
     assert "2 sources, 1 ranges, all unchanged" in text

@@ -96,18 +96,6 @@ def test_predict__labels_alone_are_no_object(words):
     assert (told["rows"], told["known_rows"], told["accuracy"]) == (60, 60, 1.0)
 
 
-def test_verify__tells_problems_in_an_object_too(words, tmp_path):
-    target = tmp_path / "features"
-    source = words["featurize"][0]
-    run("featurize", source, *SMALL, "--out", target)
-    shard = next((target / "data").iterdir())
-    shard.write_bytes(shard.read_bytes()[:-1])
-    outcome = run("verify", target, "--json", status=3)
-    (problem,) = json.loads(outcome.stdout)["problems"]
-    assert shard.name in problem
-    assert run("verify", target, "--quiet", status=3).stdout.startswith("problem: ")
-
-
 def test_every_command__offers_an_object_or_prints_something_else():
     without = {name for name, command in cli.commands.items() if "as_json" not in {p.name for p in command.params}}
     assert without <= {"completion", "config", "datasets"}  # a script for shells; groups of commands
@@ -143,7 +131,7 @@ def test_empty_path__is_an_error_and_nothing_is_written(words, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("flag", [["--version"], ["--help"], ["train", "--help"]])
+@pytest.mark.parametrize("flag", [["--version"], ["--help"], ["train", "--help"], ["datasets", "list"]])
 def test_output__into_a_pipe_that_its_reader_has_closed(flag):
     command = [sys.executable, "-m", "dkfeat", *flag]
     reader, writer = os.pipe()

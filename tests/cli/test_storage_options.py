@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dkfeat.cli.options import parse_options, resolve_options
-from dkfeat.config import FeaturizeConfig, SourceConfig
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import hider, is_secret, is_url, shown_url
 from tests.faults.stores.bucket import KEY, SECRET
@@ -43,30 +42,18 @@ def test_credentials__of_a_variable_that_is_not_set__are_named():
         resolve_options({"secret": "env:NO_SUCH_VARIABLE"}, "storage_options")
 
 
-def test_parse__value_and_mapping_of_one_name__is_refused():
-    with pytest.raises(ConfigError, match="as a value and as a mapping"):
-        parse_options(["a=1", "a.b=2"], "--storage-option")
-
-
-@pytest.mark.parametrize("items", [["a.b=1", "a.b=2"], ["a.b=1", "a=2"], ["a=1", "a=1"]])
-def test_parse__key_given_twice__is_refused(items):
-    with pytest.raises(ConfigError, match=r"--storage-option a(\.b)? is given twice"):
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        (["a.b=1", "a.b=2"], r"--storage-option a\.b is given twice"),
+        (["a.b=1", "a=2"], "--storage-option a is given twice"),
+        (["a=1", "a.b=2"], "as a value and as a mapping"),
+        (["a"], "'a' is not of the form key=value"),
+    ],
+)
+def test_parse__contradictions_and_other_forms_are_refused(items, words):
+    with pytest.raises(ConfigError, match=words):
         parse_options(items, "--storage-option")
-
-
-def test_config__takes_options_and_keeps_names_alone():
-    part = FeaturizeConfig.from_mapping(
-        {
-            "source": {"urlpath": "s3://b/x.svm", "storage_options": {"secret": "env:S", "anon": False}},
-            "map": {"name": "gcws"},
-            "out": "s3://b/out",
-            "target_options": {"client_kwargs": {"region_name": "eu"}},
-        }
-    )
-    assert part.source.to_mapping()["storage_options"] == {"secret": "env:S", "anon": False}
-    assert part.target_options == {"client_kwargs": {"region_name": "eu"}}
-    with pytest.raises(ConfigError, match=r"storage_options: expected keys and values or nothing, got 3"):
-        SourceConfig.from_mapping({"urlpath": "x", "storage_options": 3})
 
 
 @pytest.mark.parametrize(

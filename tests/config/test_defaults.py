@@ -103,6 +103,8 @@ def test_blocksize__is_of_new_data_sets_alone(tmp_path):
         run(*words, tmp_path / "said", "--blocksize", "64MiB")
         run("featurize", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "like")
         dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "python", dkfeat.GCWSFeatures(8), progress=False)
+        words_of_plan = ("plan", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "x", "--scan")
+        assert json.loads(run(*words_of_plan, "--json").stdout)["blocksize"] == 64 << 20
     run(*words, tmp_path / "new")
     found = {name: cut(name) >> 20 for name in ("old", "new", "said", "like", "python")}
     assert found == {"old": 64, "new": 1, "said": 64, "like": 64, "python": 1}

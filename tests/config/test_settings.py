@@ -17,7 +17,6 @@ from dkfeat.config import (
     EvaluateConfig,
     ExecutionConfig,
     FeaturizeConfig,
-    JobConfig,
     PredictConfig,
     RunConfig,
     SourceConfig,
@@ -64,11 +63,6 @@ def test_load_config__reads_every_section(tmp_path):
     assert job.run.n_workers == 2
 
 
-def test_to_mapping__reads_back_equal(tmp_path):
-    job = load_config(_write(tmp_path, JOB))
-    assert JobConfig.from_mapping(job.to_mapping()) == job
-
-
 @pytest.mark.fault("I-38")
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -79,14 +73,12 @@ def test_to_mapping__reads_back_equal(tmp_path):
         ("train: {shards: a, epochs: '3'}", ["train.epochs", "a whole number", "'3' (text)"]),
         ("train: {shards: a, epochs: true}", ["train.epochs", "True (true or false)"]),
         ("train: {shards: a, epochs: 0}", ["train: epochs=0", "at least 1"]),
-        ("train: {shards: a, shuffle_rows: 0}", ["train: shuffle_rows=0", "at least 1"]),
         ("train: {shards: a, alpha: .nan}", ["train: alpha=nan", "finite number above 0"]),
         ("train: {}", ["train: shards must be given"]),
         ("predict: [{model: a, out: b}]", ["predict[0]: neither of `source` and `shards` given"]),
         ("predict: [{model: a, shards: b}]", ["predict[0]: out must be given"]),
         ("evaluate: [{model: a, shards: b, source: {urlpath: c}}]", ["evaluate[0]: both of `source` and `shards`"]),
         ("train: [1]", ["train: expected keys and values, got a list"]),
-        ("run: {scheduler: threads, n_workers: 0}", ["run: n_workers=0"]),
         ("run: {scheduler: 3}", ["run.scheduler: expected text or nothing, got 3"]),
         ("featurize: {out: a}", ["featurize: expected a list of keys and values"]),
         ("featurize: [{out: a, source: {urlpath: b}}]", ["featurize[0]: neither `map` nor `like`"]),
@@ -227,14 +219,11 @@ def test_parquet_config__makes_the_source_it_describes():
 @pytest.mark.parametrize(
     ("path", "option", "message"),
     [
-        ("a.svm", {"weight": "w"}, "a.svm is read as libsvm, which has no option weight"),
         ("a.parquet", {"max_line_bytes": 99}, "a.parquet is read as parquet, which has no option max_line_bytes"),
         ("a.svm", {"filters": [["day", "about", 3]], "format": "parquet"}, "'about' is not an operator"),
         ("a.svm", {"multilabel": "auto"}, "multilabel='auto'"),
-        ("a.svm", {"labels": 1}, "labels=1, but it must be a list of numbers"),
         ("a.svm", {"kind": "libsvm"}, "has no option kind"),
         ("a.svm", {"on_bad_row": "quarantine"}, "on_bad_row: unknown key; .* beside `source`"),
-        ("a.svm", {"n_features": 0}, "n_features=0"),
     ],
 )
 def test_source_config__refuses_options_of_another_format(path, option, message):

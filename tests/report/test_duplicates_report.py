@@ -12,12 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, SourceNotFoundError
+from tests.cli.test_commands import run
 
 SOME_THREADS = ExecutionConfig(scheduler="synchronous")
 
@@ -123,16 +122,12 @@ def test_report__of_rows_without_duplicates(tmp_path):
 
 def test_command__writes_the_page_and_its_figures(made, tmp_path):
     page = tmp_path / "page.html"
-    done = CliRunner().invoke(cli, ["report", str(made[0] / "found"), "--out", str(page), "--json"])
-    assert done.exit_code == 0, done.output
-    known = json.loads(done.stdout)
+    known = json.loads(run("report", made[0] / "found", "--out", page, "--json").stdout)
     assert (known["report"], known["n_rows"], len(known["samples"])) == (str(page), 300, 6)
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    words = ["report", str(made[0] / "found"), str(made[0] / "rows.parquet"), "--out", str(page)]
-    assert "largest group" in CliRunner().invoke(cli, words).stdout
-    refused = CliRunner().invoke(cli, [*words, "--seed", "1"])
-    assert refused.exit_code == 2
-    assert "--seed is for kernel estimates" in refused.output
+    words = ["report", made[0] / "found", made[0] / "rows.parquet", "--out", page]
+    assert "largest group" in run(*words).stdout
+    assert "--seed is for kernel estimates" in run(*words, "--seed", 1, status=2).stderr
 
 
 def test_report__of_shards_is_refused(made):

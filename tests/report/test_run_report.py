@@ -9,15 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from scipy import sparse
 from sklearn.base import clone
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.report.run_report import gives_features, sample_rows
+from tests.cli.test_commands import run
 from tests.conftest import first_quick, libsvm_text
 
 MAPS = {
@@ -36,9 +35,8 @@ def rows():
 
 
 def featurize(source, folder, features=MAPS["gcws"], **options):
-    return dkfeat.featurize(
-        source, folder, features, progress=False, client=ExecutionConfig(scheduler="synchronous"), **options
-    )
+    given = {"progress": False, "client": ExecutionConfig(scheduler="synchronous"), **options}
+    return dkfeat.featurize(source, folder, features, **given)
 
 
 @pytest.fixture
@@ -172,9 +170,7 @@ def test_report__of_a_batch_left_half_way(tmp_path, text):
 
     source = dkfeat.LibsvmSource(text, blocksize="4KiB")
     with pytest.raises(KeyboardInterrupt):
-        dkfeat.featurize(
-            source, tmp_path / "out", MAPS["gcws"], progress=stop, client=ExecutionConfig(scheduler="synchronous")
-        )
+        featurize(source, tmp_path / "out", progress=stop)
     report = dkfeat.run_report(tmp_path / "out")
     page = report.to_html()
     assert report.status.state == "unfinished"
@@ -197,8 +193,7 @@ def test_report__of_predictions(tmp_path, text, rows, of_shards):
     json.dumps(report.to_mapping(), allow_nan=False)
     with pytest.raises(ConfigError, match="for which no source is read"):
         dkfeat.run_report(tmp_path / "labels", text)
-    result = CliRunner().invoke(cli, ["report", str(tmp_path / "labels"), "--out", str(tmp_path / "page.html")])
-    assert result.exit_code == 0, result.output
+    run("report", tmp_path / "labels", "--out", tmp_path / "page.html")
 
 
 def test_report__shows_itself_shortly(tmp_path, text):
@@ -206,21 +201,6 @@ def test_report__shows_itself_shortly(tmp_path, text):
     report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
     assert repr(report) == f"RunReport('{tmp_path / 'out'}', complete, 600 rows, 131,072 features, 1 shard)"
     assert "<th>rows</th><td>600</td>" in report._repr_html_()
-
-
-def test_report__of_a_run_that_goes_on(tmp_path, text):
-    states = []
-
-    def look(state):
-        if state.stage == "featurize" and state.tasks == 2:
-            states.append(dkfeat.run_report(tmp_path / "out").status.state)
-
-    source = dkfeat.LibsvmSource(text, blocksize="4KiB")
-    dkfeat.featurize(
-        source, tmp_path / "out", MAPS["gcws"], progress=look, client=ExecutionConfig(scheduler="synchronous")
-    )
-    assert states == ["running"]
-    assert dkfeat.run_report(tmp_path / "out").status.state == "complete"
 
 
 def test_report__of_no_data_set_is_refused(tmp_path):
@@ -231,32 +211,18 @@ def test_report__of_no_data_set_is_refused(tmp_path):
 def test_command__writes_the_page_and_its_figures(tmp_path, text):
     featurize(text, tmp_path / "out")
     page = tmp_path / "pages" / "run.html"
-    done = CliRunner().invoke(cli, ["report", str(tmp_path / "out"), "--out", str(page), "--json"])
-    assert done.exit_code == 0, done.output
+    done = run("report", tmp_path / "out", "--out", page, "--json")
     known = json.loads(done.stdout)
     assert (known["rows"], known["report"], known["runs"][0]["outcome"]) == (600, str(page), "committed")
     assert known["kernel_estimates"]["equal_to_the_shards"] is True
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    shown = CliRunner().invoke(
-        cli, ["report", str(tmp_path / "out"), str(text), "--out", str(page), "--pair-rows", "8"]
-    )
-    assert shown.exit_code == 0, shown.output
-    assert "28 pairs of rows" in shown.stdout
+    assert "28 pairs of rows" in run("report", tmp_path / "out", text, "--out", page, "--pair-rows", 8).stdout
 
 
 def test_command__says_what_is_wrong(tmp_path, text):
     featurize(text, tmp_path / "out")
     dkfeat.train(dkfeat.open_shards(tmp_path / "out"), dkfeat.SGD(epochs=1), progress=False).save(tmp_path / "model")
 
-    def refused(*words):
-        done = CliRunner().invoke(cli, ["report", *map(str, words), "--out", str(tmp_path / "page.html")])
-        return done.exit_code, done.stderr
-
-    assert refused(tmp_path / "nowhere")[0] == 3
-    status, told = refused(tmp_path / "model")
-    assert status == 2
-    assert "is a model" in told
-    status, told = refused(tmp_path / "out", tmp_path / "none.svm")
-    assert status == 2
-    assert "no file matches" in told
+    for words, told in (([tmp_path / "model"], "is a model"), ([tmp_path / "out", tmp_path / "none.svm"], "no file")):
+        assert told in run("report", *words, "--out", tmp_path / "page.html", status=2).stderr
     assert not (tmp_path / "page.html").exists()
