@@ -78,20 +78,19 @@ def _threads() -> Check:
     limited = f" of {in_all}" if in_all > CPU_COUNT else ""
     pools = sorted({f"{pool['internal_api']} {pool['num_threads']} threads" for pool in threadpool_info()})
     found = f"{CPU_COUNT} cores{limited}; " + (", ".join(pools) or "no threads of libraries")
-    if any(pool["num_threads"] > CPU_COUNT for pool in threadpool_info()):
-        to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: libraries start more threads than this process has cores"
-        return Check("threads", "warn", found, to_do)
-    return Check("threads", "ok", found)
+    is_crowded = any(pool["num_threads"] > CPU_COUNT for pool in threadpool_info())
+    to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: libraries start more threads than this process has cores"
+    return Check("threads", "warn", found, to_do) if is_crowded else Check("threads", "ok", found)
 
 
 def _memory() -> Check:
     free = min(psutil.virtual_memory().available, MEMORY_LIMIT)
     found = f"{show_bytes(free)} free of {show_bytes(MEMORY_LIMIT)}"
-    if free < LEAST_BYTES_A_CORE * CPU_COUNT:
-        workers = max(1, free // LEAST_BYTES_A_CORE)
-        to_do = f"give --n-workers {workers}, or a smaller --blocksize"
-        return Check("memory", "warn", f"{found}, for {CPU_COUNT} cores", to_do)
-    return Check("memory", "ok", found)
+    if free >= LEAST_BYTES_A_CORE * CPU_COUNT:
+        return Check("memory", "ok", found)
+    workers = max(1, free // LEAST_BYTES_A_CORE)
+    to_do = f"give --n-workers {workers}, or a smaller --blocksize"
+    return Check("memory", "warn", f"{found}, for {CPU_COUNT} cores", to_do)
 
 
 def _disk() -> Check:

@@ -196,19 +196,12 @@ class Scan:
             union = sorted(set().union(*(each for each in sets if each is not None)))
             kind = int if label_dtype == "int64" else float
             labels = tuple(kind(label) for label in union) if len(union) <= MOST_LABELS else None
-        bad = (
-            (split.files[part.first_bad.file], part.first_bad)
-            for split, part in zip(splits, parts, strict=True)
-            if part.first_bad
-        )
+        pairs = list(zip(splits, parts, strict=True))
+        bad = ((split.files[part.first_bad.file], part.first_bad) for split, part in pairs if part.first_bad)
         return cls(
             n_bad_rows=sum(part.n_bad_rows for part in parts),
             first_bad=next(bad, None),
-            unterminated=tuple(
-                split.files[position]
-                for split, part in zip(splits, parts, strict=True)
-                for position in part.unterminated
-            ),
+            unterminated=tuple(split.files[position] for split, part in pairs for position in part.unterminated),
             n_features=n_features,
             zero_based=zero_based,
             label_dtype=label_dtype,

@@ -16,8 +16,7 @@ from dkfeat.errors import ParquetError
 from dkfeat.sources.base import LABEL_NOT_ALLOWED, cut_message, shown_text
 from dkfeat.sources.options import exact_integers
 from dkfeat.sources.parquet.files import Column, ColumnBatch, RowError, plain
-from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
-from dkfeat.sources.parquet.schema import is_integers
+from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, is_integers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

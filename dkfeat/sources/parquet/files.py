@@ -20,8 +20,7 @@ from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
 from dkfeat.filesystems.urls import is_url, open_filesystem, open_retries, printable
 from dkfeat.sources.contents import check_unchanged, open_bytes, source_errors
 from dkfeat.sources.find import warn_of_left_out
-from dkfeat.sources.parquet.options import ParquetOptions, condition_of
-from dkfeat.sources.parquet.schema import Schema, check_schema
+from dkfeat.sources.parquet.options import ParquetOptions, Schema, check_schema, condition_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

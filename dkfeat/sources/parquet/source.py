@@ -34,8 +34,7 @@ from dkfeat.sources.parquet.files import (
     open_split,
     warn_of_other_endings,
 )
-from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
-from dkfeat.sources.parquet.schema import Schema, options_of_schema
+from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, Schema, options_of_schema
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
