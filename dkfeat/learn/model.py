@@ -157,10 +157,8 @@ class LinearModel:
             facts["epochs"] = f"{len(self.history):,}"
             if last.get("test_accuracy") is not None:
                 facts["test accuracy"] = f"{last['test_accuracy']:.2%}"
-        is_long = len(self.history) > SHOWN_EPOCHS
-        heading = f"History: the last {SHOWN_EPOCHS} of {len(self.history):,}" if is_long else "History"
         training = {key: str(value) for key, value in self.training.items()}
-        details: dict[str, Any] = {"Training": training, heading: list(self.history[-SHOWN_EPOCHS:])}
+        details: dict[str, Any] = {"Training": training, "Last epochs": list(self.history[-SHOWN_EPOCHS:])}
         return card("LinearModel", facts, details=details)
 
     @classmethod

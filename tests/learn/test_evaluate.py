@@ -254,8 +254,6 @@ def test_predict__command_line_writes_folders_and_files(trained, tmp_path):
     labels = dkfeat.load_model(folder / "model").predict(X).tolist()
     assert pq.read_table(tmp_path / "out" / "data")["prediction"].to_pylist() == labels
     assert run("predict", folder / "model", folder / "shards").stdout.split() == [str(label) for label in labels]
-    run("predict", folder / "model", folder / "shards", "--out", tmp_path / "labels.parquet")
-    assert pq.read_table(tmp_path / "labels.parquet")["prediction"].to_pylist() == labels
     run("predict", folder / "binary", pattern, "--out", tmp_path / "out", "--no-progress", status=4)
     for command in ("predict", "evaluate"):
         wrong = run(command, folder / "model", folder / "shards", "--blocksize", "1MiB", "--no-label", status=2)

@@ -91,9 +91,7 @@ def test_fit__refuses_settings_out_of_range(digits):
     for options, text in (
         ({"C": []}, "C is an empty list"),
         ({"C": [1.0, -1.0]}, "C=-1.0"),
-        ({"C": 0}, "C=0"),
         ({"loss": "huber"}, "loss='huber'"),
-        ({"validation_fraction": 1.0}, "validation_fraction=1"),
         ({"validation_fraction": 1.5}, "validation_fraction=1.5"),
     ):
         with pytest.raises(ConfigError, match=text):
@@ -145,28 +143,20 @@ def test_train__row_weights_count_by_their_mean(tmp_path, loss):
     table = table.append_column("label", pa.array((table["a"].to_numpy() + 0.3 * rng.random(90) > 0.6).astype(int)))
     weights = rng.integers(1, 5, 90)
     models = []
-    for name, factor in (("one", 1.0), ("thousand", 1024.0)):
+    for name, factor in (("one", 1.0), ("thousand", 1024.0), ("none", 0.0), ("huge", 1e200)):
         pq.write_table(table.append_column("w", pa.array(weights * factor)), tmp_path / f"{name}.parquet")
         source = dkfeat.ParquetSource(str(tmp_path / f"{name}.parquet"), weight="w")
         dkfeat.featurize(source, tmp_path / name, GCWSFeatures(n_components=16, random_state=0), progress=False)
-        models.append(dkfeat.train(tmp_path / name, dkfeat.Liblinear(C=1.0, loss=loss), progress=False))
+        if name in ("one", "thousand"):
+            models.append(dkfeat.train(tmp_path / name, dkfeat.Liblinear(C=1.0, loss=loss), progress=False))
+            continue
+        with pytest.raises(InputError, match=r"the weights of all 90 rows are 0|a row has the weight \d\.?\d*e\+200"):
+            dkfeat.train(tmp_path / name, "liblinear", progress=False)
     assert models[0].coef.tobytes() == models[1].coef.tobytes()
     X, y = dkfeat.open_shards(tmp_path / "one").to_scipy()
     kind = LogisticRegression(solver="liblinear") if loss == "log_loss" else LinearSVC(loss=loss, random_state=0)
     peer = kind.fit(X.astype(np.float64) / 4, y, sample_weight=weights / weights.mean())
     np.testing.assert_allclose(models[0].coef, peer.coef_ / 4, atol=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("weight", "message"), [(0.0, "the weights of all 4 rows are 0"), (1e200, r"a row has the weight 1e\+200")]
-)
-def test_train__row_weights_that_cannot_be_used(tmp_path, weight, message):
-    table = pa.table({"a": [1.0, 2.0, 3.0, 4.0], "label": [0, 1, 0, 1], "w": [weight] * 4})
-    pq.write_table(table, tmp_path / "rows.parquet")
-    source = dkfeat.ParquetSource(str(tmp_path / "rows.parquet"), weight="w")
-    dkfeat.featurize(source, tmp_path / "shards", GCWSFeatures(n_components=4, random_state=0), progress=False)
-    with pytest.raises(InputError, match=message):
-        dkfeat.train(tmp_path / "shards", "liblinear", progress=False)
 
 
 def test_train__balanced_weights_of_held_out_rows_do_not_choose_c(tmp_path):

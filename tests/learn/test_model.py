@@ -413,15 +413,8 @@ def test_task__regression_predicts_numbers_and_scores_by_r2(tmp_path, rows):
 
 def test_task__multilabel_predicts_an_indicator_matrix(tmp_path, rows):
     binary = make_model(2)
-    coef = np.concatenate([binary.coef, -binary.coef])
-    model = replace(
-        binary,
-        classes=np.array([3, 5]),
-        coef=coef,
-        intercept=np.zeros(2),
-        task="multilabel",
-        training={"loss": "log_loss"},
-    )
+    parts = {"classes": np.array([3, 5]), "coef": np.concatenate([binary.coef, -binary.coef]), "intercept": np.zeros(2)}
+    model = replace(binary, **parts, task="multilabel", training={"loss": "log_loss"})
     predicted = model.predict(rows)
     assert predicted.shape == (30, 2)
     assert predicted.dtype == np.uint8

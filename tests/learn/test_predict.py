@@ -18,7 +18,6 @@ from dkfeat import GCWSFeatures
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.model import LinearModel
-from dkfeat.learn.predict import prediction_source
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.learn.fakes import blobs, write_rows
 
@@ -125,15 +124,6 @@ def test_predict__shards_of_any_layout_and_of_groups(trained, tmp_path, layout):
     data = dkfeat.open_shards(tmp_path / "shards")
     assert data.manifest.shards[0].rows_by_file == (150, 90)
     model = dkfeat.load_model(folder / "model")
-    source = prediction_source(model, data)
-    pieces = list(source.read(source.splits()[0], 100))
-    assert [piece.block.n_rows for piece in pieces] == [100, 100, 40]
-    assert [(o.file, o.first, o.n_rows) for p in pieces for o in source.origins(source.splits()[0], p, [0])] == [
-        ("a.svm", 0, 100),
-        ("a.svm", 100, 50),
-        ("b.svm", 0, 50),
-        ("b.svm", 50, 40),
-    ]
     predicted(model, data, tmp_path / "out")
     predicted(model, pattern, tmp_path / "direct", blocksize="1MiB")
     ours, theirs = table_of(tmp_path / "out"), table_of(tmp_path / "direct")
@@ -258,16 +248,3 @@ def test_driver_killed__resume_is_identical(trained, golden, tmp_path, kill_at):
     predicted(folder / "model", pattern, target, blocksize=BLOCK)
     assert dataset_state(target) == dataset_state(golden)
     assert_dataset_whole(target, committed=True)
-
-
-@pytest.mark.slow
-@pytest.mark.fault("P-01")
-def test_driver_killed__predicting_from_shards_resumes_too(trained, tmp_path):
-    folder, _, _, _ = trained
-    shards = str(folder / "shards")
-    died = killed("after_publish:4", folder / "model", shards, tmp_path / "out", 0)
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    assert_dataset_whole(tmp_path / "out", finished=False)
-    predicted(folder / "model", shards, tmp_path / "out")
-    predicted(folder / "model", shards, tmp_path / "whole")
-    assert dataset_state(tmp_path / "out") == dataset_state(tmp_path / "whole")

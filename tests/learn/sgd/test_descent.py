@@ -10,7 +10,6 @@ from scipy import sparse
 from dkfeat import GCWSFeatures
 from dkfeat.compiled import descent as steps
 from dkfeat.config.train import CLASS_LOSSES
-from dkfeat.errors import ShardError
 from dkfeat.learn.sgd import descent
 from dkfeat.learn.sgd.descent import LOSSES, Descent, DescentConfig, Variant, Weights
 from tests.learn.fakes import run_epoch
@@ -144,15 +143,6 @@ def test_run_epoch__weights_do_not_depend_on_where_batches_are_cut(cuts, average
         assert whole.mean_coef.tobytes() == cut.mean_coef.tobytes()
 
 
-def test_run_epoch__a_variant_is_not_touched_by_those_beside_it():
-    rows, y = sparse.csr_matrix(some_rows()), labels("multiclass", 200)
-    alone, beside = of("multiclass", ["hinge"]), of("multiclass", ["log_loss", "hinge", "squared_hinge"])
-    one = run_epoch(Weights.zeros(alone, N_COLUMNS), [(rows, y, None)], alone)
-    three = run_epoch(Weights.zeros(beside, N_COLUMNS), [(rows, y, None)], beside)
-    for first, second in zip(one.model(alone, 0), three.model(beside, 1), strict=True):
-        assert first.tobytes() == second.tobytes()
-
-
 def test_run_epoch__a_weight_of_two_counts_as_a_step_twice_as_long_if_that_is_short(monkeypatch):
     monkeypatch.setattr(descent, "INTERCEPT_RATE", 0.0)
     X, y = np.eye(N_COLUMNS, dtype=np.float32), np.full(N_COLUMNS, 4)
@@ -266,9 +256,3 @@ def test_class_weights__count_as_weights_of_rows():
     first = run_epoch(Weights.zeros(plain, N_COLUMNS), [(X, y, by_row)], plain)
     second = run_epoch(Weights.zeros(weighted, N_COLUMNS), [(X, y, None)], weighted)
     assert first.coef.tobytes() == second.coef.tobytes()
-
-
-def test_labels__that_are_no_class_are_refused():
-    X, y = some_rows(5), np.array([3, 5, 3, 3, 3])
-    with pytest.raises(ShardError, match="label 5, which the manifest does not list"):
-        run_epoch(Weights.zeros(of("binary"), N_COLUMNS), [(X, y, None)], of("binary"))

@@ -1,13 +1,15 @@
 """What training does beyond one model of classes: regression, lists of labels, weights, grids, early stopping."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 from sklearn.linear_model import SGDRegressor
 from sklearn.svm import LinearSVC
 
 import dkfeat
-from dkfeat import GCWSFeatures, MaclaurinFeatures, ParquetSource
+from dkfeat import MaclaurinFeatures, ParquetSource
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.score import Moments
@@ -296,13 +298,9 @@ def test_held_out__rows_do_not_depend_on_how_shards_are_cut(folder, tiny_folder,
 
 
 def test_train__without_labels(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"a": [1.0, 2.0], "b": [0.5, 0.0]}), tmp_path / "rows.parquet")
     source = ParquetSource(str(tmp_path / "rows.parquet"), features=["a", "b"], label=None)
-    gcws = GCWSFeatures(n_components=16, i_bits=4, random_state=0)
-    featurized(source, tmp_path / "shards", map=gcws)
+    featurized(source, tmp_path / "shards")
     with pytest.raises(InputError, match="rows have no labels; featurize with label=COLUMN"):
         quiet(tmp_path / "shards")
 
