@@ -205,11 +205,7 @@ def _write_spec(storage: Storage, spec: dict[str, Any], text: bytes, sidecars: M
         create_or_keep(storage, name, data)
     if not is_new:
         storage.remove(SPEC)
-    try:
-        storage.create(SPEC, text)
-    except FileExistsError:  # created by a run that the lock did not exclude
-        if metadata.differences(metadata.read_spec(storage), spec):
-            raise CommitConflictError(f"{storage.url}: another run created the spec meanwhile; run again") from None
+    storage.create(SPEC, text)
     if not is_new:
         for name in storage.list(META):
             if SIDECAR_NAME.fullmatch(name) and f"{META}/{name}" not in sidecars:

@@ -170,28 +170,22 @@ class LogWriter:
             error=error,
             **self.facts(),
         )
-        self._name = keep_log(self._storage, log, self._name)
+        with suppress(OSError):  # it does not fail the run: the log is then missing
+            self._keep(log)
         self._written = time.monotonic()
 
-
-def keep_log(storage: Storage, log: RunLog, name: str | None = None) -> str | None:
-    """Write a run's log; only the process that holds the lock may call it.
-
-    Without a name the log gets a new one, and the oldest logs of its batch are removed. Returns the name. A storage
-    error does not fail the run: the log is then missing, and the result is `name`.
-    """
-    with suppress(OSError):
-        if name is not None:
-            storage.replace(name, log.to_json())
-            return name
-        logs = _log_names(storage, f"log-{log.batch:06d}-")
+    def _keep(self, log: RunLog) -> None:
+        """Write the log; the first time under a new name, and the oldest logs of its batch are removed."""
+        if self._name is not None:
+            self._storage.replace(self._name, log.to_json())
+            return
+        logs = _log_names(self._storage, f"log-{log.batch:06d}-")
         attempt = 1 + (_log_numbers(logs[-1].removeprefix(f"{META}/"))[1] if logs else 0)
-        path = f"{META}/log-{log.batch:06d}-{attempt:04d}.json"
-        storage.create(path, log.to_json())
-        name = path
+        name = f"{META}/log-{log.batch:06d}-{attempt:04d}.json"
+        self._storage.create(name, log.to_json())
+        self._name = name
         for old in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
-            storage.remove(old)
-    return name
+            self._storage.remove(old)
 
 
 def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None = None) -> tuple[RunLog, ...]:

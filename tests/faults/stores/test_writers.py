@@ -141,13 +141,6 @@ def test_two_runs_at_once__one_works_the_other_is_told(start, bucket, golden, tm
     assert codes == [0, 4]
 
 
-@pytest.mark.slow
-@pytest.mark.fault("C-01")
-@pytest.mark.parametrize("repeat", range(20))
-def test_two_runs_at_once__many_times(start, bucket, golden, tmp_path, repeat):
-    check_two_at_once(start, bucket, golden, tmp_path / f"go{repeat}", "--pause", 0.02)
-
-
 def killed_run(start, kill_at):
     process = start(DKFEAT_KILL_AT=kill_at)
     _, errors = process.communicate(timeout=240)

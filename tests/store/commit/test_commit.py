@@ -162,24 +162,6 @@ def test_begin__another_spec__names_every_difference(job):
     assert_dataset_whole(job.target, committed=True)
 
 
-def test_begin__another_run_makes_the_spec_first__is_followed_or_a_conflict(job, monkeypatch):
-    storage, seed = open_storage(job.target), 0
-    create = storage.create
-
-    def late(name, data, **options):
-        if name.endswith("spec.json"):
-            create(name, metadata.spec_text({**job.spec, "seed": seed}))
-        create(name, data, **options)
-
-    monkeypatch.setattr(storage, "create", late)
-    with commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits()) as run:
-        assert run.splits
-    storage.remove("_dkfeat/spec.json")
-    seed = 1
-    with pytest.raises(CommitConflictError, match="another run created the spec meanwhile; run again"):
-        commit.begin(storage, {**job.spec, "seed": 0}, job.files(), job.splits())
-
-
 def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_made(job):
     storage = open_storage(job.target)
     spec = {**job.spec, "map": {"map": "tiny", "center": "0" * (1 << 24)}}
@@ -191,31 +173,6 @@ def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_ma
 def test_differences__lists_added_and_removed_keys():
     lines = metadata.differences({"a": {"x": 1, "y": 2.0}, "b": [1]}, {"a": {"x": 1.0, "z": None}, "b": [1]})
     assert lines == ["a.x: 1 there, 1.0 asked", "a.y: 2.0 there, nothing asked", "a.z: nothing there, null asked"]
-
-
-@pytest.mark.fault("P-01")
-def test_resume__finished_shards_are_not_computed_again(job, tmp_path):
-    class Dies(RuntimeError):
-        pass
-
-    golden = replace(job, target=tmp_path / "golden", transforms=[])
-    golden.run()
-    encode = TinyJob.encode
-
-    def dying(self, *arguments):
-        if len(self.transforms) == 5:
-            raise Dies
-        return encode(self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TinyJob, "encode", dying)
-        with pytest.raises(Dies):
-            job.run()
-    assert_dataset_whole(job.target, committed=False)
-    assert len(list((job.target / "data").iterdir())) == 5
-    job.run()
-    assert sorted(job.transforms) == sorted(golden.transforms)
-    assert dataset_state(job.target) == dataset_state(golden.target)
 
 
 @pytest.mark.fault("V-03", "V-04", "V-05")

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
@@ -18,7 +18,7 @@ from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.run import _patterns
 from dkfeat.errors import ShardError
-from dkfeat.store.commit.run_log import MOST_LOGS, RunLog, StageLog, keep_log, read_logs
+from dkfeat.store.commit.run_log import MOST_LOGS, LogWriter, RunLog, StageLog, read_logs
 from dkfeat.store.storage import open_storage
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole
@@ -287,12 +287,14 @@ def test_run__whose_log_cannot_be_written_ends_well(rows, monkeypatch):
     assert_dataset_whole(rows / "out", committed=True)
 
 
-def test_keep_log__keeps_the_newest_of_a_batch(tmp_path):
+def test_logs__the_newest_of_a_batch_are_kept(tmp_path):
     storage = open_storage(tmp_path / "out")
     storage.prepare()
-    keep_log(storage, replace(LOG, batch=2))
-    for number in range(MOST_LOGS + 3):
-        keep_log(storage, replace(LOG, retries=number))
+    for batch, number in [(2, 0), *((1, number) for number in range(MOST_LOGS + 3))]:
+        writer = LogWriter(storage, batch, LOG.run_id, LOG.started)
+        shared = {key: getattr(LOG, key) for key in ("where", "shards", "found", "sources", "stages")}
+        writer.facts = lambda number=number, shared=shared: {**shared, "retries": number}
+        writer.end(None)
     kept = [log.retries for log in read_logs(storage) if log.batch == 1]
     assert kept == list(range(3, MOST_LOGS + 3))
     assert read_logs(storage)[-1].batch == 2

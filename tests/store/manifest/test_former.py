@@ -6,12 +6,9 @@ import hashlib
 import json
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
@@ -145,19 +142,6 @@ def test_segment__wrong_columns__are_refused(target, group, column, values):
     text[group][column] = values
     with pytest.raises(ShardError, match="segment"):
         read_with(target, json.dumps(text).encode())
-
-
-@pytest.mark.fault("X-11")
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_segment__changed_bytes__never_crash(target, data):
-    text = bytearray(first_segment(NIGHTS)[1].read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(0, len(text) - 1))
-        text[place : place + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
-    with suppress(ShardError):
-        manifest = read_with(target, bytes(text))
-        assert len([*manifest.shards]) == 1
 
 
 @pytest.mark.fault("S-06")
