@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from itertools import chain
 from pathlib import Path
 
 import click
@@ -85,9 +84,8 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Cleaning up": (abort, clean, break_lock),
     "Settings": (run, config, completion),
 }
-cli.sections = {title: tuple(str(command.name) for command in commands) for title, commands in _SECTIONS.items()}
-for command in chain.from_iterable(_SECTIONS.values()):
-    cli.add_command(command)
+for title, commands in _SECTIONS.items():
+    cli.add_section(title, commands)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -252,8 +252,11 @@ class DkfeatCommand(_Base):
 class DkfeatGroup(_Base, click.Group):
     """Group of commands under headings; the error for an unknown command names the nearest one."""
 
-    sections: Mapping[str, tuple[str, ...]] = {}
-    """Names of commands by heading; commands without a heading come last."""
+    def add_section(self, title: str, commands: Iterable[click.Command]) -> None:
+        """Add commands, which the help page lists under a heading."""
+        for command in commands:
+            vars(command)["section"] = title
+            self.add_command(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -268,12 +271,10 @@ class DkfeatGroup(_Base, click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, then the options."""
-        named = {name for names in self.sections.values() for name in names}
-        rest = tuple(name for name in self.list_commands(ctx) if name not in named)
-        found = {
-            title: [(name, self.commands[name].get_short_help_str(200)) for name in names if name in self.commands]
-            for title, names in (*self.sections.items(), ("More" if named else "Commands", rest))
-        }
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            section = vars(command).get("section", "Commands")
+            found.setdefault(section, []).append((name, command.get_short_help_str(200)))
         _write_sections(formatter, found.items())
         super().format_options(ctx, formatter)
 

@@ -90,7 +90,7 @@ def test_command__takes_blocksize_and_progress_unless_it_is_given_them(tmp_path)
 
 
 def test_blocksize__is_of_new_data_sets_alone(tmp_path):
-    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
+    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 10_000)
     words = ("featurize", tmp_path / "rows.svm", "--n-components", 8, "--quiet", "--out")
 
     def cut(name):
@@ -103,8 +103,12 @@ def test_blocksize__is_of_new_data_sets_alone(tmp_path):
         run(*words, tmp_path / "said", "--blocksize", "64MiB")
         run("featurize", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "like")
         dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "python", dkfeat.GCWSFeatures(8), progress=False)
-        words_of_plan = ("plan", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "x", "--scan")
-        assert json.loads(run(*words_of_plan, "--json").stdout)["blocksize"] == 64 << 20
+    with dask.config.set({"dkfeat.blocksize": "32KiB"}):  # the scan of a plan too is cut as `like` is
+        plan = run(
+            "plan", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "x", "--scan", "--json"
+        )
+    known = json.loads(plan.stdout)
+    assert (known["blocksize"], known["tasks"], known["rows"]) == (64 << 20, 1, 20_000)
     run(*words, tmp_path / "new")
     found = {name: cut(name) >> 20 for name in ("old", "new", "said", "like", "python")}
     assert found == {"old": 64, "new": 1, "said": 64, "like": 64, "python": 1}

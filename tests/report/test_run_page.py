@@ -100,22 +100,6 @@ def test_page__screenshot_has_content(page, tmp_path, scheme, back):
     assert filled[: filled.nonzero()[0][-1]].mean() > 0.9  # no part of the page is blank
 
 
-@pytest.mark.slow
-@needs_browser
-def test_page__fits_a_phone(page, tmp_path):
-    _, file = page
-    frame = tmp_path / "phone.html"
-    frame.write_text(
-        f'<body style="margin:0"><iframe src="{file.as_uri()}" width="375" height="6000" style="border:0"></iframe>'
-    )
-    shot = tmp_path / "phone.png"
-    flags = ("--allow-file-access-from-files", f"--screenshot={shot}", "--window-size=600,6000")
-    browse(frame, tmp_path, *flags)
-    pixels = read_png(shot)[:, :375]
-    edge = pixels[50:-50, 365:373]
-    assert (edge == 255).mean() > 0.99  # nothing but what scrolls by itself reaches the edge
-
-
 def read_png(file: Path) -> np.ndarray:
     """Pixels of shape (height, width, 3), from 0 to 255."""
     return np.round(imread(file)[:, :, :3] * 255).astype(int)

@@ -67,7 +67,8 @@ def doctor(
         if check.state != "ok" or not is_quiet():
             _show(check)
     failed = [check for check in found if check.state == "fail"]
-    print_result({"state": _worst(found), "checks": [asdict(check) for check in found]})
+    worst = max((check.state for check in found), key=list(COLOURS).index)
+    print_result({"state": worst, "checks": [asdict(check) for check in found]})
     counts = Counter(check.state for check in found)
     note(", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state]))
     if failed:
@@ -97,10 +98,6 @@ def _show(check: Check) -> None:
     echo(f"{state}  {check.name:<{WIDEST_NAME}}  {shown(check.found)}", raw=True)
     if check.to_do:
         echo(f"{'':<{WIDEST_NAME + 6}}  → {check.to_do}")
-
-
-def _worst(found: list[Check]) -> State:
-    return max((check.state for check in found), key=list(COLOURS).index)
 
 
 BUILT_IN = {
