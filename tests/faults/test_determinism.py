@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,43 +16,22 @@ from scipy import sparse
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.maps import FEATURE_MAPS
+from tests import programs
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import BLOCK, featurized, gcws
-from tests.invariants import assert_dataset_whole, dataset_state
+from tests.faults.resumed import assert_resumes
+from tests.invariants import dataset_state
 from tests.maps.small import small_map
-
-ROOT = Path(dkfeat.__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def source(tiny_folder):
-    return dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
-
-
-@pytest.fixture(scope="module")
-def golden(source, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("golden") / "features"
-    featurized(source, folder)
-    return dataset_state(folder)
-
-
-def in_a_process(source, target, scheduler, check=True, **environment):
-    command = [sys.executable, "-m", "tests.engine.helpers", *source.urlpath, str(target), scheduler]
-    environment = {**os.environ, **environment}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=check)
 
 
 @pytest.mark.slow
 @pytest.mark.fault("D-02")
-@pytest.mark.parametrize(
-    ("scheduler", "seed"),
-    [
-        ("threads", "1"),
-        pytest.param("cluster", "1", marks=pytest.mark.cluster),  # nannies set another hash seed in the workers
-    ],
-)
-def test_bytes__do_not_depend_on_hash_seeds(source, golden, tmp_path, scheduler, seed):
-    in_a_process(source, tmp_path / "features", scheduler, PYTHONHASHSEED=seed)
+@pytest.mark.cluster
+@pytest.mark.parametrize("scheduler", ["threads", "cluster"])  # nannies set another hash seed in the workers
+def test_bytes__do_not_depend_on_hash_seeds(source, golden, tmp_path, scheduler):
+    words = programs.module("tests.engine.helpers", *source.urlpath, tmp_path / "features", scheduler)
+    ended = programs.run(words, PYTHONHASHSEED="1")
+    assert ended.status == 0, ended.err
     assert dataset_state(tmp_path / "features") == golden
 
 
@@ -80,7 +55,7 @@ def test_bytes__do_not_depend_on_global_random_states(source, golden, tmp_path, 
 CLOCK = """
 import sys, time
 from datetime import datetime
-import dkfeat.store.commit.begin
+import dkfeat.store.storage.base
 from tests.engine.helpers import BLOCK, featurized
 
 wrong = datetime.fromisoformat(sys.argv[1])
@@ -91,7 +66,7 @@ class Clock(datetime):
         return wrong.astimezone(tz)
 
 time.time, time.time_ns = wrong.timestamp, lambda: int(wrong.timestamp() * 1e9)
-dkfeat.store.commit.begin.datetime = Clock
+dkfeat.store.storage.base.datetime = Clock
 source = dkfeat.LibsvmSource(sys.argv[2], blocksize=BLOCK)
 print(featurized(source, sys.argv[3], scheduler="synchronous").run["ended"])
 """
@@ -103,9 +78,8 @@ print(featurized(source, sys.argv[3], scheduler="synchronous").run["ended"])
 def test_bytes__do_not_depend_on_the_clock(source, golden, tmp_path, shift):
     # in a process of its own, because a wrong clock makes a client wait for years before it sends
     wrong = datetime.now(UTC) + shift
-    command = [sys.executable, "-c", CLOCK, wrong.isoformat(), *source.urlpath, str(tmp_path / "features")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"{wrong:%Y-%m-%dT%H:%M}")
+    words = [sys.executable, "-c", CLOCK, wrong.isoformat(), *source.urlpath, str(tmp_path / "features")]
+    assert programs.run(words).out.startswith(f"{wrong:%Y-%m-%dT%H:%M}")
     assert dataset_state(tmp_path / "features") == golden
 
 
@@ -184,8 +158,8 @@ def test_features__do_not_depend_on_blas(tmp_path):
     ]
     for number, environment in enumerate(environments):
         (tmp_path / str(number)).mkdir()
-        command = [sys.executable, "-c", FEATURES, str(tmp_path / str(number))]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=True)
+        ended = programs.run([sys.executable, "-c", FEATURES, str(tmp_path / str(number))], **environment)
+        assert ended.status == 0, ended.err
     for name, cls in FEATURE_MAPS.items():
         first, *others = (np.load(tmp_path / str(number) / f"{name}.npy") for number in range(len(environments)))
         for other in others:
@@ -201,8 +175,8 @@ def half_way(tiny_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("half-way")
     shutil.copytree(tiny_folder, folder / "in")
     source = dkfeat.LibsvmSource(str(folder / "in" / "*.svm"), blocksize=BLOCK)
-    done = in_a_process(source, folder / "features", "threads", check=False, DKFEAT_KILL_AT="after_publish:10")
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    words = programs.module("tests.engine.helpers", *source.urlpath, folder / "features", "threads")
+    programs.run_killed("after_publish:10", words)
     return folder
 
 
@@ -218,12 +192,8 @@ def half_way(tiny_folder, tmp_path_factory):
 )
 def test_resume__with_what_decides_no_value_changed__is_accepted(half_way, golden, tmp_path, change):
     elsewhere = shutil.copytree(half_way, tmp_path / "elsewhere")  # the source's root differs, too
-    target = elsewhere / "features"
-    made = {path: path.stat().st_mtime_ns for path in (target / "data").iterdir()}
-    featurized(dkfeat.LibsvmSource(str(elsewhere / "in" / "*.svm"), blocksize=BLOCK), target, **change)
-    assert {path: path.stat().st_mtime_ns for path in made} == made
-    assert dataset_state(target) == golden
-    assert_dataset_whole(target, committed=True)
+    source = dkfeat.LibsvmSource(str(elsewhere / "in" / "*.svm"), blocksize=BLOCK)
+    assert_resumes(source, elsewhere / "features", golden, finished=False, **change)
 
 
 @pytest.mark.fault("V-01")

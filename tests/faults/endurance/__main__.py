@@ -4,9 +4,9 @@
 
 `kills` sends SIGKILL to the driver or a worker process of runs, half of them on local folders, half on an object store
 that fails now and then. Each kill comes at a random time of the length of a run, before, while or after shards are
-made, and the run is continued with another scheduler, number of workers, hash seed and time zone, until it is complete.
-Drivers are forked from a process that has imported dkfeat, so that their time is their work; worker processes begin
-from nothing. Kills after the commit are told, but do not count.
+made, and the run is continued with another scheduler, number of workers and time zone, until it is complete. Drivers
+are forked from a process that has imported dkfeat, so that their time is their work; worker processes begin from
+nothing. Kills after the commit are told, but do not count.
 
 `nights` lets days of data arrive and starts the nightly job on them, at times twice at once, at times with a kill. Most
 nights run in this process, one in four has a firing in a process of its own.
@@ -30,7 +30,7 @@ from collections import Counter
 from pathlib import Path
 
 import dkfeat
-from tests.faults.endurance.events import emit, reported
+from tests.faults.endurance.forks import emit, reported
 from tests.faults.endurance.kills import kills
 from tests.faults.endurance.memory import memory
 from tests.faults.endurance.nights import nights

@@ -12,8 +12,7 @@ from distributed import Client
 from distributed.deploy.subprocess import SubprocessCluster
 
 import dkfeat
-from tests.faults.endurance.events import emit, reported
-from tests.faults.endurance.inputs import write_inputs
+from tests.faults.endurance.forks import emit, reported, write_inputs
 
 SETTLED = 50
 """Runs after which memory must be flat."""
@@ -29,7 +28,7 @@ SHORT_LOGS = {
 
 def memory(rng, folder, quick, failures):  # noqa: ARG001 - as the other parts
     """Make and read data sets with one client, and measure the memory of each process after each of them."""
-    runs = 8 if quick else 200
+    runs, settled = (8, 0) if quick else (200, SETTLED)
     os.environ.update(SHORT_LOGS)  # for the processes of the cluster
     write_inputs(folder / "in")
     with (
@@ -38,27 +37,24 @@ def memory(rng, folder, quick, failures):  # noqa: ARG001 - as the other parts
     ):
         client.wait_for_workers(2)
         pids = {"driver": os.getpid(), "scheduler": client.run_on_scheduler(os.getpid)}
-        workers = client.run(os.getpid).values()
-        pids |= {f"worker {number}": pid for number, pid in enumerate(workers, 1)}
+        pids |= {f"worker {number}": pid for number, pid in enumerate(client.run(os.getpid).values(), 1)}
         sizes = {name: [] for name in pids}
         for run in range(1, runs + 1):
             use(folder, run, client)
-            client.run(gc.collect)
-            client.run_on_scheduler(gc.collect)
-            gc.collect()
+            for collect in (client.run, client.run_on_scheduler, lambda call: call()):
+                collect(gc.collect)
             for name, pid in pids.items():
                 sizes[name].append(psutil.Process(pid).memory_info().rss / 1e6)
             if run % 10 == 0:
                 emit("run", run=run, **{name: round(size[-1], 1) for name, size in sizes.items()})
-    settled = SETTLED if runs > SETTLED else 0
     growth = {
-        name: round(100 * float(np.polyfit(range(len(size) - settled), size[settled:], 1)[0]), 2)
+        name: round(100 * float(np.polyfit(range(runs - settled), size[settled:], 1)[0]), 2)
         for name, size in sizes.items()
     }
-    bounds = {name: MOST_OF_SCHEDULER if name == "scheduler" else MOST_GROWTH for name in growth}
-    emit("memory", runs=runs, growth_MB_per_100_runs=growth, bounds=bounds)
+    emit("memory", runs=runs, growth_MB_per_100_runs=growth)
     with reported(failures, "memory", folder):
-        assert settled == 0 or all(growth[name] <= bound for name, bound in bounds.items()), growth
+        bounds = {name: MOST_OF_SCHEDULER if name == "scheduler" else MOST_GROWTH for name in growth}
+        assert quick or all(growth[name] <= bound for name, bound in bounds.items()), (growth, bounds)
     return {"growth_MB_per_100_runs": growth}
 
 

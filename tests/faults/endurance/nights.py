@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from collections import Counter
@@ -10,14 +9,11 @@ from collections import Counter
 import numpy as np
 import psutil
 import pyarrow.parquet as pq
-from click.testing import CliRunner
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.store.manifest.metadata import KEPT
-from tests.faults.endurance.events import emit, reported
-from tests.faults.endurance.forks import Forks
-from tests.faults.processes.nights import MAIN, Nights, event
+from tests.faults.endurance.forks import emit, reported, start
+from tests.faults.processes.nights import Nights, event
 from tests.invariants import assert_dataset_whole, listed_in
 
 STOPS = ("after_plan:1", "mid_write:3", "after_publish:4", "before_manifest:1", "after_success:1", "before_unlock:1")
@@ -35,26 +31,20 @@ class History:
         self.nights.settings["featurize"][0]["source"]["blocksize"] = "1KiB"
         self.nights.save()
         self.days, self.committed, self.shards = [], 0, 0
-        self.forks = Forks("0")
         self.kinds = Counter()
-
-    def fire(self):
-        """Start the job in this process; return its exit status and its lines."""
-        ended = CliRunner().invoke(MAIN, ["nightly.yaml"], prog_name="nightly")
-        assert ended.stderr == "", ended.stderr
-        return ended.exit_code, Nights.checked(ended.stdout, ended.exit_code)
 
     def start(self, **options):
         """Start the job in a process of its own."""
-        words = self.nights.words()[1:]
-        return psutil.Process(self.forks.start(words, self.nights.folder / "log", **options))
+        return start(self.nights.words()[1:], self.nights.folder / "log", **options)
 
-    def end(self, status=0):
-        """Wait for that process; return its lines."""
-        assert self.forks.wait() == status
+    def end(self, forked, *statuses):
+        """Wait for that process; return its exit status."""
+        forked.join(300)
+        assert forked.exitcode in statuses
         assert (self.nights.folder / "log.err").read_text() == ""
-        out = (self.nights.folder / "log").read_text()
-        return Nights.checked(out, status) if status >= 0 else []
+        if forked.exitcode >= 0:
+            Nights.checked((self.nights.folder / "log").read_text(), forked.exitcode)
+        return forked.exitcode
 
     def one_night(self, kind):
         """Let a day arrive and start the job.
@@ -68,41 +58,34 @@ class History:
         self.days.append((path.name, rows))
         self.kinds[kind] += 1
         if kind == "calm":
-            assert self.fire()[0] == 0
+            self.nights.fire()
         elif kind == "alone":
-            self.start()
-            self.end()
+            self.end(self.start(), 0)
         elif kind == "killed":
-            self.start(DKFEAT_KILL_AT=self.rng.choice(STOPS))
-            self.end(-signal.SIGKILL)
+            self.end(self.start(DKFEAT_KILL_AT=self.rng.choice(STOPS)), -signal.SIGKILL)
         elif kind == "raced":
             first = self.start()
-            psutil.wait_procs([first], self.rng.uniform(0, 0.3))
-            status, lines = self.fire()
-            self.check_busy(status, lines) if status else None
-            ended = self.forks.wait()
-            assert {status, ended} <= {0, 4}
-            assert 0 in (status, ended)
+            first.join(self.rng.uniform(0, 0.3))
+            lines = self.nights.fire(0, 4)
+            assert 0 in (lines[-1]["exit_code"], self.end(first, 0, 4))
         else:
             self.stopped()
 
     def stopped(self):
         first = self.start(stops=True, DKFEAT_KILL_AT=self.rng.choice(STOPS))
-        while first.status() != psutil.STATUS_STOPPED:
+        process = psutil.Process(first.pid)
+        while process.status() != psutil.STATUS_STOPPED:
             time.sleep(0.005)
-        status, lines = self.fire()
-        self.check_busy(status, lines)
-        assert f"pid {first.pid}" in event(lines, "skipped")["message"]
+        skipped = event(self.nights.fire(4), "skipped")
+        assert skipped["reason"] == "busy"
+        assert f"pid {first.pid}" in skipped["message"]
         if self.rng.random() < 0.5:
-            first.kill()
-            self.end(-signal.SIGKILL)
-            assert self.fire()[0] == 0
+            process.kill()
+            self.end(first, -signal.SIGKILL)
+            self.nights.fire()
         else:
-            first.send_signal(signal.SIGCONT)
-            self.end()
-
-    def check_busy(self, status, lines):
-        assert (status, event(lines, "skipped")["reason"]) == (4, "busy")
+            process.send_signal(signal.SIGCONT)
+            self.end(first, 0)
 
     def check(self, *, all_days):
         """Check that the days committed are the first ones, each once, with all their rows, in whole shards."""
@@ -120,11 +103,34 @@ class History:
         assert sum(shard["rows"] for shard in newest["shards"]) == newest["rows"] == sum(rows for _, rows in found)
         self.committed, self.shards = len(found), len(newest["shards"])
 
+    def summary(self, count):
+        """Check the data set after the last night, and give its sizes."""
+        target = self.nights.target
+        assert_dataset_whole(target, committed=True)
+        self.nights.settings["featurize"][0]["out"] = "features/once"
+        self.nights.save()
+        self.nights.fire()
+        (X, y), (once, labels) = (
+            dkfeat.open_shards(self.nights.folder / "features" / name).to_scipy() for name in ("days", "once")
+        )
+        assert abs(X - once).nnz == 0
+        assert np.array_equal(y, labels)
+        files = [path for path in (target / "_dkfeat").rglob("*") if path.is_file()]
+        heads = sum(path.name.startswith("manifest-") for path in files)
+        per_shard = sum(path.stat().st_size for path in files) / self.shards
+        found = {"nights": count, "kinds": self.kinds, "days": self.committed, "rows": X.shape[0]}
+        found |= {"shards": self.shards, "heads": heads, "bytes_per_shard": round(per_shard)}
+        emit("nights", **found)
+        assert self.committed == count
+        assert heads <= KEPT
+        assert per_shard <= MOST_BYTES or count < 100
+        return found
+
 
 def nights(rng, folder, quick, failures):
-    count, history = 20 if quick else 1000, History(rng, folder)
+    count, history = 10 if quick else 1000, History(rng, folder)
     before, kinds = "", [*NIGHTS, *rng.choices(tuple(NIGHTS), NIGHTS.values(), k=count - len(NIGHTS))]
-    with contextlib.closing(history.forks), reported(failures, "nights", folder):
+    with reported(failures, "nights", folder):
         for night, kind in enumerate(kinds, 1):
             history.one_night(kind)  # a killed batch is finished by the next firing, which adds nothing to it
             history.check(all_days="killed" not in (kind, before))
@@ -132,29 +138,6 @@ def nights(rng, folder, quick, failures):
             if night % 50 == 0:
                 assert_dataset_whole(history.nights.target, finished=kind != "killed")
                 emit("night", night=night, committed=history.committed, shards=history.shards)
-        while event(history.fire()[1], "end") and history.committed < count:
+        while event(history.nights.fire(), "end") and history.committed < count:
             history.check(all_days=False)
-        return history_summary(history, folder, count)
-
-
-def history_summary(history, folder, count):
-    target = history.nights.target
-    assert_dataset_whole(target, committed=True)
-    ended = CliRunner().invoke(cli, ["verify", str(target), "--json"])
-    assert ended.exit_code == 0, ended.output
-    history.nights.settings["featurize"][0]["out"] = "features/once"
-    history.nights.save()
-    assert history.fire()[0] == 0
-    (X, y), (once, labels) = (dkfeat.open_shards(folder / "features" / name).to_scipy() for name in ("days", "once"))
-    assert abs(X - once).nnz == 0
-    assert np.array_equal(y, labels)
-    files = [path for path in (target / "_dkfeat").rglob("*") if path.is_file()]
-    heads = sum(path.name.startswith("manifest-") for path in files)
-    per_shard = sum(path.stat().st_size for path in files) / history.shards
-    found = {"nights": count, "kinds": dict(history.kinds), "days": history.committed, "rows": X.shape[0]}
-    found |= {"shards": history.shards, "heads": heads, "bytes_per_shard": round(per_shard)}
-    emit("nights", **found)
-    assert history.committed == count
-    assert heads <= KEPT
-    assert per_shard <= MOST_BYTES or count < 100
-    return found
+        return history.summary(count)

@@ -16,8 +16,8 @@ def run(source: Any, target: Path, **options: Any) -> Any:
 
 def features_of(target: Path) -> tuple[list[Any], list[Any]]:
     """Features and labels of a data set."""
-    encoded, y = dkfeat.open_shards(target).to_scipy()
-    return getattr(encoded, "toarray", lambda: encoded)().tolist(), y.tolist()
+    encoded, y = (getattr(part, "toarray", lambda part=part: part)() for part in dkfeat.open_shards(target).to_scipy())
+    return encoded.tolist(), y.tolist()
 
 
 def set_aside(target: Path) -> list[Any]:

@@ -16,6 +16,7 @@ from dkfeat.config import JobConfig
 from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
 from dkfeat.maps import FEATURE_MAPS
 from tests.engine.helpers import featurized
+from tests.faults.input.quarantine import features_of
 from tests.invariants import listed_in
 from tests.maps.small import small_map
 
@@ -27,11 +28,6 @@ PACK = {
     ".zst": lambda data: zstandard.ZstdCompressor(write_checksum=True).compress(data),
 }
 ROWS = "".join(f"{n % 2} {n % 39 + 1}:{n}.25 40:-3\n" for n in range(300))
-
-
-def content(target):
-    encoded, y = dkfeat.open_shards(target).to_scipy()
-    return getattr(encoded, "toarray", lambda: encoded)().tolist(), y.tolist()
 
 
 def nothing_is_committed(target: Path) -> bool:
@@ -62,7 +58,7 @@ def test_base_and_width__are_those_of_the_whole_source(tmp_path, blocksize, layo
     assert (manifest.n_features, data.map.n_features_in_, data.spec["input"]["zero_based"]) == (901, 901, True)
     expected = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), n_features=901, zero_based=True, label_dtype="int64")
     featurized(expected, tmp_path / "expected", layout=layout)
-    assert content(tmp_path / "features") == content(tmp_path / "expected")
+    assert features_of(tmp_path / "features") == features_of(tmp_path / "expected")
 
 
 @pytest.mark.slow
@@ -95,7 +91,7 @@ def test_row_without_features__goes_through_every_map(tmp_path, name):
     (tmp_path / "a.svm").write_text("1 1:1 2:3\n0\n1 4:2 # c\n0 3:0\n" + "1 1:1 7:0.5\n" * 20)
     feature_map = small_map(name, n_components=16)
     manifest = featurized(dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN), tmp_path / "features", map=feature_map)
-    features, y = content(tmp_path / "features")
+    features, y = features_of(tmp_path / "features")
     assert (len(features), y[:4]) == (24, [1, 0, 1, 0])
     assert np.isfinite(features).all()
     assert features[1] == features[3]
@@ -167,7 +163,7 @@ def test_file_names__of_any_kind_give_the_same_rows(tmp_path, monkeypatch):
     manifest = featurized(dkfeat.LibsvmSource("*.svm", **GIVEN), tmp_path / "features")
     assert [source.name for source in manifest.sources] == sorted(NAMES)
     assert [source["name"] for source in listed_in(tmp_path / "features")["sources"]] == sorted(NAMES)
-    features, y = content(tmp_path / "features")
+    features, y = features_of(tmp_path / "features")
     assert (features[:300] * len(NAMES), y[:300] * len(NAMES)) == (features, y)
     for name in NAMES:
         assert [file.name for file in dkfeat.LibsvmSource(name, **GIVEN).files()] == [name]

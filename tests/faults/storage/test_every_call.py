@@ -54,12 +54,16 @@ def golden(tmp_path_factory):
     return job, calls.count
 
 
-def run_with_faults(golden, folder, how, for_ever, step):
+@pytest.mark.fault("S-01")
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)], ids=["sample", "every"])
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("how", ["before", "after", "half-way"])
+def test_fault__in_calls__is_success_or_error_3_and_the_next_run_is_identical(golden, tmp_path, how, for_ever, step):
     done, count = golden
     held = {*base._held}  # by earlier tests of this process
     outcomes = set()
     for number in range(1, count + 1, step):
-        job = replace(done, target=folder / str(number), transforms=[])
+        job = replace(done, target=tmp_path / str(number), transforms=[])
         with pytest.MonkeyPatch.context() as patch:
             FaultyCalls(patch, job.sources, fail_at=number, how=how, for_ever=for_ever)
             try:
@@ -72,21 +76,5 @@ def run_with_faults(golden, folder, how, for_ever, step):
         job.run()
         assert dataset_state(job.target) == dataset_state(done.target), number
         assert_dataset_whole(job.target, committed=True)
-    return outcomes
-
-
-@pytest.mark.fault("S-01")
-@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
-@pytest.mark.parametrize("how", ["before", "after", "half-way"])
-def test_fault__in_a_sample_of_calls(golden, tmp_path, how, for_ever):
-    outcomes = run_with_faults(golden, tmp_path, how, for_ever, step=7)
     assert 3 in outcomes
     assert outcomes <= {0, 3}
-
-
-@pytest.mark.fault("S-01")
-@pytest.mark.slow
-@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
-@pytest.mark.parametrize("how", ["before", "after", "half-way"])
-def test_fault__in_every_call(golden, tmp_path, how, for_ever):
-    assert run_with_faults(golden, tmp_path, how, for_ever, step=1) <= {0, 3}

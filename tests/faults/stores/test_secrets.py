@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 import traceback
 from pathlib import Path
 
@@ -16,10 +13,10 @@ from dkfeat.engine.plan import plan
 from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import DkfeatError, SourceNotFoundError
 from dkfeat.store.storage import open_storage
+from tests import programs
 from tests.engine.helpers import featurized, gcws
 from tests.faults.stores.bucket import KEY, SECRET
 
-ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 40_000
 TOKEN = "planted-session-token"
 
@@ -115,11 +112,9 @@ def test_commands__do_not_show_them(source, bucket, proxy, tmp_path):
     variables |= {"AWS_ENDPOINT_URL": proxy.url, "AWS_DEFAULT_REGION": "us-east-1"}
 
     def dkfeat_command(*words):
-        program = [sys.executable, "-c", "from dkfeat.cli import main; main()", "--traceback", *map(str, words)]
-        environment = {**os.environ, **variables}
-        done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=240)
-        assert_clean(done.stdout, done.stderr)
-        return done.returncode, done.stderr
+        ended = programs.run(programs.command("--traceback", *words), **variables)
+        assert_clean(ended.out, ended.err)
+        return ended.status, ended.err
 
     output = dkfeat_command("featurize", *source.patterns, "--out", bucket.url(), "--n-components", 24)
     assert output[0] == 0, output
@@ -127,7 +122,7 @@ def test_commands__do_not_show_them(source, bucket, proxy, tmp_path):
     proxy.add(403, method="GET")
     status, errors = dkfeat_command("inspect", bucket.url())
     assert status == 3
-    assert b"403 AccessDenied" in errors
+    assert "403 AccessDenied" in errors
     keys = bucket.keys("out/")
     assert_clean(*(bucket.get(key) for key in keys))
     assert list(tmp_path.iterdir()) == []
