@@ -101,7 +101,7 @@ class Context:
     """Runner, opened at its first use."""
     reporter: Progress
     closing: ExitStack
-    """Closed at the end of the run, before the lock is released."""
+    """Closed at the end of the run, after the runner and before the lock is released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def open_run(
     storage.check_writable()
     check_target(storage)
     reporter = progress if isinstance(progress, Progress) else Progress(progress)
-    with locked(storage) as lock, LazyRunner(client) as runners, ExitStack() as closing:
+    with locked(storage) as lock, ExitStack() as closing, LazyRunner(client) as runners:
         context = Context(storage=storage, policy=to, lock=lock, runners=runners, reporter=reporter, closing=closing)
         yield replace(read_existing(source, files, storage, like, to.storage_options), context=context)
 

@@ -229,17 +229,25 @@ def _spec(source: Source, map: FeatureMap, layout: str) -> dict[str, Any]:
             f"layout={layout!r} cannot store the features of {type(map).__name__}; use {map.layout!r} or 'sparse'"
         )
     row_bytes = map.encoded_row_bytes if layout == map.layout else _sparse_row_bytes(map)
-    mapping = source.to_mapping()
-    output = {"schema": 1, "layout": layout, "n_features_out": map.n_features_out, "row_bytes": row_bytes}
+    output = {"layout": layout, "n_features_out": map.n_features_out, "row_bytes": row_bytes}
     if layout == "sparse":
         output["values"] = map.layout != "codes"  # the values of one-hot rows are 1 and are left out
-    spec = {
-        "format": 1,
-        "map": map.to_spec(),
-        "input": mapping,
-        "split": {"blocksize": mapping["blocksize"], "max_piece_rows": max(1, PIECE_BYTES // row_bytes)},
-        "output": output,
-    }
+    return make_spec(map.to_spec(), source.to_mapping(), output, piece_rows=max(1, PIECE_BYTES // row_bytes))
+
+
+def make_spec(
+    map_spec: Mapping[str, Any],
+    given: Mapping[str, Any],
+    output: Mapping[str, Any],
+    *,
+    piece_rows: int,
+    blocksize: Any = None,
+    **others: Any,
+) -> dict[str, Any]:
+    """Make a spec as plain JSON values; the block size is that of the input `given`, unless there is another."""
+    split = {"blocksize": given.get("blocksize") if blocksize is None else blocksize, "max_piece_rows": piece_rows}
+    output = {"schema": 1, **output}
+    spec = {"format": 1, **others, "map": dict(map_spec), "input": dict(given), "split": split, "output": output}
     plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become lists, as in a spec that is read
     return plain
 

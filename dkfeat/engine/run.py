@@ -65,7 +65,6 @@ def run_tasks(planned: Planned) -> Finished:
         lock=context.lock,
     )
     context.closing.enter_context(batch)
-    context.closing.enter_context(context.runners)
     if batch.is_done:
         return Finished(resolved=resolved, batch=batch)
     runner = context.runners.get()

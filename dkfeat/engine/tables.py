@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ import pyarrow as pa
 from dkfeat.blocks import RowBlock, Split
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import Opened, open_run
-from dkfeat.engine.resolve import Resolved
+from dkfeat.engine.resolve import Resolved, make_spec
 from dkfeat.engine.run import execute
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import sidecar_files
-from dkfeat.store.manifest.metadata import spec_text
 from dkfeat.store.shards.columns import kinds
 
 if TYPE_CHECKING:
@@ -119,21 +117,11 @@ class TableSpec:
 
     def to_mapping(self, source: ShardSource) -> dict[str, Any]:
         """Return the spec of the table made from these shards, as plain JSON values."""
-        spec = {
-            "format": 1,
-            self.layout: dict(self.settings),
-            "map": dict(source.reader.spec["map"]),
-            "input": source.to_mapping(),
-            "split": {"blocksize": source.blocksize, "max_piece_rows": self.piece_rows},
-            "output": {
-                "schema": 1,
-                "layout": self.layout,
-                "n_features_out": len(self.schema),
-                "row_bytes": self.row_bytes,
-            },
-        }
-        plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become the lists that are read back
-        return plain
+        output = {"layout": self.layout, "n_features_out": len(self.schema), "row_bytes": self.row_bytes}
+        settings = {self.layout: dict(self.settings)}
+        reader, given = source.reader, source.to_mapping()
+        rows, size = self.piece_rows, source.blocksize
+        return make_spec(reader.spec["map"], given, output, piece_rows=rows, blocksize=size, **settings)
 
 
 def write_table(

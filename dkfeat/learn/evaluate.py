@@ -23,7 +23,7 @@ from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.rows import indicator
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners.local import InOrder, Stopped
+from dkfeat.engine.runners.local import InOrder, until_stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluation import RATES, Evaluation
@@ -158,9 +158,7 @@ class _CountTask:
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> Accumulator:
         counts, model = accumulator_for(self.model), self.model
-        for piece in self.source.read(split, piece_rows(model, scores=True), checksum=False):
-            if stopped():
-                raise Stopped
+        for piece in until_stopped(self.source.read(split, piece_rows(model, scores=True), checksum=False), stopped):
             block = piece.block
             scores, predicted = self._scores(block)
             if scores is not None:

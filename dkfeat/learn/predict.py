@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from dkfeat.engine.open import (
     with_bad_rows,
 )
 from dkfeat.engine.progress import ProgressState
-from dkfeat.engine.resolve import PIECE_BYTES, inherit_row_options
+from dkfeat.engine.resolve import PIECE_BYTES, inherit_row_options, make_spec
 from dkfeat.engine.run import execute
 from dkfeat.engine.runners.local import ProcessCache
 from dkfeat.engine.scan import warn_unterminated
@@ -45,7 +44,7 @@ from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.sources.base import Source
 from dkfeat.sources.contents import compression_of_name
 from dkfeat.sources.formats import as_source
-from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name, spec_text
+from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
 from dkfeat.store.outputs import check_outputs
 from dkfeat.store.shards.columns import ARROW_TYPES, kinds, lists, required_table, to_table
 from dkfeat.store.storage.base import META, Storage
@@ -312,28 +311,20 @@ class PredictJob(Job):
 
 def prediction_spec(model: LinearModel, source: Source, sha256: str, *, scores: bool) -> dict[str, Any]:
     """Return all settings that determine the bytes of predictions, with the hash of the model, as plain JSON values."""
-    mapping = source.to_mapping()
-    spec = {
-        "format": 1,
-        "model": {
-            "sha256": sha256,
-            "task": model.task,
-            "loss": model.training.get("loss"),
-            "classes": model.classes.tolist(),
-        },
-        "map": dict(model.map_spec),
-        "input": mapping,
-        "split": {"blocksize": mapping.get("blocksize"), "max_piece_rows": piece_rows(model, scores=scores)},
-        "output": {
-            "schema": 1,
-            "layout": "predictions",
-            "n_features_out": model.coef.shape[0],
-            "row_bytes": _row_bytes(model, scores=scores),
-            "scores": bool(scores),
-        },
+    loss, classes = model.training.get("loss"), model.classes.tolist()
+    output = {
+        "layout": "predictions",
+        "n_features_out": model.coef.shape[0],
+        "row_bytes": _row_bytes(model, scores=scores),
+        "scores": bool(scores),
     }
-    plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become the lists that are read back
-    return plain
+    return make_spec(
+        model.map_spec,
+        source.to_mapping(),
+        output,
+        piece_rows=piece_rows(model, scores=scores),
+        model={"sha256": sha256, "task": model.task, "loss": loss, "classes": classes},
+    )
 
 
 def piece_rows(model: LinearModel, *, scores: bool) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkfeat.engine.dataset.verify import resolved_source
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.local import until_stopped
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source
 from dkfeat.store.manifest.records import planned_splits
@@ -155,9 +155,7 @@ class RowsOfSource:
     def read(self, split: Split, stopped: Callable[[], bool]) -> Iterator[tuple[int, sp.csr_matrix]]:
         """Yield the number of the first row and the rows of each piece of a split, checked against its shard."""
         known = {entry.piece: (first, entry) for first, entry in self.pieces[split.number]}
-        for piece in self.source.read(split, self.max_piece_rows):
-            if stopped():
-                raise Stopped
+        for piece in until_stopped(self.source.read(split, self.max_piece_rows), stopped):
             first, entry = known[piece.number]
             if (piece.source_sha256, piece.block.n_rows) != (entry.source_sha256, entry.rows):
                 raise SpecConflictError(

@@ -20,7 +20,7 @@ from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import as_path
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.local import until_stopped
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
@@ -136,9 +136,7 @@ def _best_of_shard(
 ) -> NDArray[np.int64]:
     """Compare a batch of queries with the rows of a shard; return the heaps of the best of them."""
     heaps = empty_heaps(len(own), n_kept)
-    for first, codes in code_blocks(data, split, index):
-        if stopped():
-            raise Stopped
+    for first, codes in until_stopped(code_blocks(data, split, index), stopped):
         fitted: Any = data.map
         fitted._keep_most_similar(queries, codes, first, own, heaps)
     return heaps

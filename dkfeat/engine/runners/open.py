@@ -132,8 +132,6 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
 class LazyRunner:
     """Runner that is opened at its first use, so that a run without tasks starts no cluster.
 
-    It may be entered again within its own ``with`` block, and is closed at the end of the inner block.
-
     Parameters
     ----------
     client

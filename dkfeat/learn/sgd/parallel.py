@@ -18,7 +18,7 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.runners.local import InOrder, ProcessCache, Stopped
+from dkfeat.engine.runners.local import InOrder, ProcessCache, until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
@@ -164,9 +164,7 @@ class EpochTask:
         zeros = Weights.zeros(self.config, len(self.coef))
         start = replace(zeros, coef=self.coef.copy(), intercept=self.intercept)
         descent = Descent(start, self.config)
-        for X, y, weight in prefetch(rows.epoch(self.epoch)):
-            if stopped():
-                raise Stopped
+        for X, y, weight in until_stopped(prefetch(rows.epoch(self.epoch)), stopped):
             descent.run_batch(X, y, weight)
         return descent.weights()
 

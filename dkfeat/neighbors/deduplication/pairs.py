@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkfeat.compiled.sampling.codes import band_keys, count_pair_matches, countable_bits, in_whole_bytes, shared_keys
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.local import Stopped, until_stopped
 from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairFiles, PairTask, Part, WorkFolder, pair_keys
 from dkfeat.neighbors.scan import first_row, numbered_codes
 from dkfeat.theory.gmm import Bands
@@ -192,9 +192,9 @@ class FindPairs(PairTask):
         hashes, rows = self._buckets(part.number)
         keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
         n_compared = 0
-        for left, right in _neighbors(hashes, MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts)):
-            if stopped():
-                raise Stopped
+        for left, right in until_stopped(
+            _neighbors(hashes, MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts)), stopped
+        ):
             found = self.files.count_matches(rows[left], rows[right])
             kept = found >= self.least_count
             keys.append(pair_keys(rows[left[kept]], rows[right[kept]]))
@@ -332,9 +332,7 @@ class CompareExactly(PairTask):
         found = self.candidates.between(part.start, part.stop)
         lower, higher = found.rows
         exact = np.empty(len(lower))
-        for at in range(0, len(lower), _COMPARED):
-            if stopped():
-                raise Stopped
+        for at in until_stopped(range(0, len(lower), _COMPARED), stopped):
             some = slice(at, at + _COMPARED)
             numbers, positions = np.unique(np.concatenate([lower[some], higher[some]]), return_inverse=True)
             left, right = np.split(positions.ravel(), 2)
