@@ -17,8 +17,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import dkfeat
-from dkfeat.config import ExecutionConfig
 from dkfeat.datasets import COLLECTION, DATASETS, cache_folder, collection
 from dkfeat.datasets.collection import fetch
 from dkfeat.errors import ConfigError, SourceError
@@ -67,15 +65,6 @@ def test_fetch__brings_both_files_and_records_them(server, folder):
     assert fetch("toy", mirror="http://127.0.0.1:9").files == found.files  # nothing is asked for again
     names = ["toy.scale", "toy.scale.t.bz2"]
     assert left_in(folder) == sorted([".lock", *names, *(f"{name}.json" for name in names)])
-
-
-def test_fetch__the_files_are_sources(server, tmp_path):
-    found = fetch("toy", mirror=server.address)
-    features = dkfeat.GCWSFeatures(8, i_bits=4, random_state=0)
-    dkfeat.featurize(
-        found.test, tmp_path / "features", features, progress=False, client=ExecutionConfig(scheduler="synchronous")
-    )
-    assert dkfeat.open_shards(tmp_path / "features").n_rows == found.info.test.rows
 
 
 @pytest.mark.parametrize("by", ["etag", "modified"])

@@ -49,7 +49,7 @@ def test_identity__time_of_change_counts(tmp_path):
         check_unchanged(file)
 
 
-def test_web_servers__other_range_than_asked_for():
+def test_web_servers__other_range_or_length_than_stated():
     with web_server({"/a.svm": ROW * 20}) as web:
         (file,) = find_files([web.url("/a.svm")])
         with open_content(file, len(ROW)) as content:
@@ -58,14 +58,12 @@ def test_web_servers__other_range_than_asked_for():
         message = r"bytes 12-119/120 in place of bytes 6-119/120"
         with open_content(file, len(ROW)) as content, pytest.raises(SourceError, match=message):
             content.read(len(ROW))
-
-
-def test_web_servers__length_that_is_too_small():
-    with web_server({"/a.svm": ROW * 20}) as web:
-        web.hidden_bytes = 2 * len(ROW)
+        web.shift, web.hidden_bytes = 0, 2 * len(ROW)
         (file,) = find_files([web.url("/a.svm")])
-        message = "bytes 0-107/120 in place of bytes 0-107/108"
-        with open_content(file) as content, pytest.raises(SourceError, match=message):
+        with (
+            open_content(file) as content,
+            pytest.raises(SourceError, match="bytes 0-107/120 in place of bytes 0-107/108"),
+        ):
             content.read()
 
 
