@@ -116,7 +116,8 @@ def index_dtype(options: ParquetOptions) -> type[np.signedinteger[Any]]:
 def _dense(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[Any], ...]:
     """Read one number from each of many columns."""
     columns = [batch.column(name).without_nulls(_NULL_FEATURE) for name in options.features or ()]
-    block = np.stack([column.floats() for column in columns], axis=1)
+    arrays = [_for_tensor(column) for column in columns]
+    block = pa.record_batch(arrays, names=[str(position) for position in range(len(arrays))]).to_tensor().to_numpy()
     rows, width = block.shape
     return np.full(rows, width, np.int64), _all_columns(options, rows, width), _finite(options, block.ravel(), columns)
 
@@ -214,6 +215,15 @@ def _finite(options: ParquetOptions, numbers: NDArray[Any], columns: Sequence[Co
             reason = f'{numbers[first]} overflows float32; pass dtype="float64" if the value is correct'
         raise columns[first % len(columns)].error(first // len(columns), reason)
     return values
+
+
+def _for_tensor(column: Column) -> pa.Array:
+    """Return an array of a type that promotes without loss; 64-bit integers and decimals are rounded to float64."""
+    kind = column.array.type
+    is_exact = pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    if is_exact or (pa.types.is_integer(kind) and kind.bit_width <= 32):
+        return column.array
+    return pa.array(column.floats())
 
 
 def _query_ids(batch: ColumnBatch, name: str) -> NDArray[np.int64]:
