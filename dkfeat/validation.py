@@ -227,16 +227,33 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
         Text after the position of the cell, such as "after the centre was subtracted".
     """
     bad = ~np.isfinite(rows.data)
-    if not bad.any():
-        return
-    at = int(bad.argmax())
-    row = int(np.searchsorted(rows.indptr, at, side="right")) - 1 + first_row
-    column = int(rows.indices[at])
-    value = "NaN" if np.isnan(rows.data[at]) else f"{float(rows.data[at])}"
-    after = f" {cause}" if cause else ""
-    raise InputError(
-        f"{name} holds {value} at row {row:,}, column {column:,} (counted from 0){after}, but every value must be "
-        "finite, neither NaN nor inf; replace or drop such cells first",
+    if bad.any():
+        remedy = "every value must be finite, neither NaN nor inf; replace or drop such cells first"
+        raise cell_error(rows, int(bad.argmax()), remedy, name=name, first_row=first_row, cause=cause)
+
+
+def cell_error(rows: Any, at: int, remedy: str, *, name: str = "X", first_row: int = 0, cause: str = "") -> InputError:
+    """Make the error that names one cell.
+
+    Parameters
+    ----------
+    rows : ndarray or csr_matrix of shape (n_samples, n_features)
+    at : int
+        Position of the value among all values of dense rows, or among the stored ones of a CSR matrix.
+    remedy : str
+        Text after "but".
+    name, first_row, cause
+        See `check_finite`.
+    """
+    if sp.issparse(rows):
+        value, column = rows.data[at], int(rows.indices[at])
+        row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
+    else:
+        value, (row, column) = rows.flat[at], divmod(at, rows.shape[1])
+    row += first_row
+    shown, after = "NaN" if np.isnan(value) else f"{float(value):g}", f" {cause}" if cause else ""
+    return InputError(
+        f"{name} holds {shown} at row {row:,}, column {column:,} (counted from 0){after}, but {remedy}",
         row=row,
         column=column,
     )

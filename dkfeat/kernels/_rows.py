@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.errors import InputError
-from dkfeat.validation import rows_as_csr
+from dkfeat.validation import cell_error, rows_as_csr
 
 Rows: TypeAlias = Any
 """A float64 ndarray, or a csr_matrix in canonical form; scipy's types cannot express that."""
@@ -84,22 +84,11 @@ def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> No
     ...
     dkfeat.errors.InputError: Negative values in data: X holds -2 at row 1, column 0 (counted from 0), but ...
     """
-    values = rows.data if sp.issparse(rows) else rows.reshape(-1)
-    negative = values < 0
-    if not negative.any():
-        return
-    at = int(negative.argmax())
-    if sp.issparse(rows):
-        row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
-    else:
-        row, column = divmod(at, rows.shape[1])
-    row += first_row
-    raise InputError(
-        f"Negative values in data: {name} holds {float(values[at]):g} at row {row:,}, column {column:,} (counted from "
-        "0), but semigroup kernels are defined for values of at least 0; shift the columns, or choose another kernel",
-        row=row,
-        column=column,
-    )
+    negative = (rows.data if sp.issparse(rows) else rows.reshape(-1)) < 0
+    if negative.any():
+        remedy = "semigroup kernels are defined for values of at least 0; shift the columns, or choose another kernel"
+        name = f"Negative values in data: {name}"
+        raise cell_error(rows, int(negative.argmax()), remedy, name=name, first_row=first_row)
 
 
 def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:

@@ -63,7 +63,7 @@ def polynomial(X: Any, Y: Any = None, degree: int = 3, coef0: float = 1.0) -> ND
     """
     degree = check_integer(degree, "degree", low=1, high=_MAX_DEGREE)
     coef0 = check_real(coef0, "coef0", low=0)
-    return _polynomial(_inner(X, Y), degree=degree, coef0=coef0)
+    return _gram("polynomial", X, Y, degree=degree, coef0=coef0)
 
 
 def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
@@ -104,7 +104,7 @@ def vovk_real(X: Any, Y: Any = None, degree: int = 3) -> NDArray[np.float64]:
     array([[1.75, 3.  , 7.  ]])
     """
     degree = check_integer(degree, "degree", low=1, high=_MAX_DEGREE)
-    return _vovk_real(_inner(X, Y), degree=degree)
+    return _gram("vovk_real", X, Y, degree=degree)
 
 
 def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float64]:
@@ -142,7 +142,7 @@ def vovk_infinite(X: Any, Y: Any = None, alpha: float = 1.0) -> NDArray[np.float
     array([[2., 4.]])
     """
     alpha = check_real(alpha, "alpha", above=0)
-    return _vovk_infinite(_inner(X, Y), alpha=alpha, other="X" if Y is None else "Y")
+    return _gram("vovk_infinite", X, Y, alpha=alpha)
 
 
 def exponential_dot_product(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArray[np.float64]:
@@ -179,7 +179,7 @@ def exponential_dot_product(X: Any, Y: Any = None, gamma: float = 1.0) -> NDArra
     array([[8.]])
     """
     gamma = check_real(gamma, "gamma", above=0)
-    return _exponential(_inner(X, Y), gamma=gamma)
+    return _gram("exponential_dot_product", X, Y, gamma=gamma)
 
 
 def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0)) -> NDArray[np.float64]:
@@ -222,12 +222,11 @@ def maclaurin(X: Any, Y: Any = None, coefficients: Iterable[float] = (1.0, 1.0))
         raise ConfigError(
             f"coefficients={coefficients!r}, but a kernel needs a list of at least one; give a_0, a_1, ..."
         )
-    return _series(_inner(X, Y), coefficients=given)
+    return _gram("maclaurin", X, Y, coefficients=given)
 
 
-def _inner(X: Any, Y: Any) -> NDArray[np.float64]:
-    x, y = paired_rows(X, Y)
-    return _without_overflow(inner_products(x, y))
+def _gram(kernel: str, X: Any, Y: Any, **params: Any) -> NDArray[np.float64]:
+    return of_inner_products(kernel, inner_products(*paired_rows(X, Y)), params)
 
 
 def of_inner_products(kernel: str, products: NDArray[np.float64], params: Mapping[str, Any]) -> NDArray[np.float64]:
@@ -272,20 +271,9 @@ def _power(base: NDArray[np.float64], degree: int) -> NDArray[np.float64]:
     return result
 
 
-def _vovk_real(products: NDArray[np.float64], *, degree: int) -> NDArray[np.float64]:
-    return _series(products, coefficients=[1.0] * degree)
-
-
-def _vovk_infinite(products: NDArray[np.float64], *, alpha: float, other: str = "Y") -> NDArray[np.float64]:
-    outside = ~(np.abs(products) < 1)
-    if outside.any():
-        i, j = np.unravel_index(outside.argmax(), outside.shape)
-        raise InputError(
-            f"row {i:,} of X and row {j:,} of {other} (counted from 0) have the inner product "
-            f"{products[i, j]:g}, but Vovk's infinite polynomial kernel is defined between -1 and 1; divide all rows "
-            "by more than the length of the longest row",
-            row=int(i),
-        )
+def _vovk_infinite(products: NDArray[np.float64], *, alpha: float) -> NDArray[np.float64]:
+    domain = "Vovk's infinite polynomial kernel is defined for inner products between -1 and 1, not"
+    _check_pairs(products, np.abs(products) < 1, domain, "divide all rows by more than the length of the longest row")
     with np.errstate(over="ignore"):
         return _without_overflow((1 - products) ** -alpha)
 
@@ -308,7 +296,7 @@ def _series(products: NDArray[np.float64], *, coefficients: Sequence[float]) -> 
 
 OF_INNER_PRODUCTS: dict[str, Callable[..., NDArray[np.float64]]] = {
     "polynomial": _polynomial,
-    "vovk_real": _vovk_real,
+    "vovk_real": lambda products, *, degree: _series(products, coefficients=[1.0] * degree),
     "vovk_infinite": _vovk_infinite,
     "exponential_dot_product": _exponential,
     "maclaurin": _series,
@@ -317,12 +305,15 @@ OF_INNER_PRODUCTS: dict[str, Callable[..., NDArray[np.float64]]] = {
 
 
 def _without_overflow(block: NDArray[np.float64]) -> NDArray[np.float64]:
-    finite = np.isfinite(block)
-    if not finite.all():
-        i, j = np.unravel_index(finite.argmin(), finite.shape)
+    _check_pairs(block, np.isfinite(block), "the kernel overflows float64: it is", "divide all rows by a common number")
+    return block
+
+
+def _check_pairs(values: NDArray[np.float64], valid: NDArray[np.bool_], problem: str, remedy: str) -> None:
+    if not valid.all():
+        i, j = np.unravel_index(valid.argmin(), valid.shape)
         raise InputError(
-            f"the kernel overflows float64 for row {i:,} of the first block and row {j:,} of the second (counted from "
-            "0); divide all rows by a common number",
+            f"{problem} {values[i, j]:g} for row {i:,} of the first block and row {j:,} of the second (counted from "
+            f"0); {remedy}",
             row=int(i),
         )
-    return block

@@ -93,9 +93,8 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
     p = check_real(p, "p", above=0, high=MAX_POWER)
     if Y is not None:
         return GmmColumns.of(rows_as_csr(Y, name="Y"), p).similarities(rows_as_csr(X))
-    x = rows_as_csr(X)
-    left = _split(x, p)
-    similarities = GmmColumns.of_split(left, x.shape[1]).fill(left, lower_only=True)
+    columns = GmmColumns.of(rows_as_csr(X), p)
+    similarities = columns.fill(columns.rows, lower_only=True)
     mirror_lower(similarities, _TILE)
     return similarities
 
@@ -115,15 +114,11 @@ class GmmColumns:
     @classmethod
     def of(cls, rows: sp.csr_matrix, p: float) -> GmmColumns:
         """Prepare canonical rows."""
-        return cls.of_split(_split(rows, p), rows.shape[1], p)
-
-    @classmethod
-    def of_split(cls, rows: _SplitRows, n_features: int, p: float = 1.0) -> GmmColumns:
-        """Prepare rows after the sign split."""
-        coordinates, columns = np.unique(rows.coordinates, return_inverse=True)
-        by_row = sp.csr_matrix((rows.values, columns, rows.indptr), shape=(len(rows.indptr) - 1, len(coordinates)))
-        held = HeldColumns(coordinates, np.arange(len(coordinates), dtype=np.int32), 2 * n_features)
-        return cls(rows, p, n_features, held, _with_zeros(by_row.tocsc()))
+        split = _split(rows, p)
+        coordinates, columns = np.unique(split.coordinates, return_inverse=True)
+        by_row = sp.csr_matrix((split.values, columns, split.indptr), shape=(rows.shape[0], len(coordinates)))
+        held = HeldColumns(coordinates, np.arange(len(coordinates), dtype=np.int32), 2 * rows.shape[1])
+        return cls(split, p, rows.shape[1], held, _with_zeros(by_row.tocsc()))
 
     def similarities(self, X: sp.csr_matrix) -> NDArray[np.float64]:
         """Compute the Gram block of canonical rows and these; see `gmm`."""

@@ -160,7 +160,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         spec, own = other.to_spec(), self.get_params(deep=False)
         usual = {name: item.default for name, item in signature(type(self)).parameters.items()}
         values = spec["params"] | {"random_state": spec["seed"]}
-        taken = {name: value for name, value in values.items() if _is_same(own[name], usual[name])}
+        taken = {name: value for name, value in values.items() if repr(own[name]) == repr(usual[name])}
         try:
             clone(self).set_params(**taken)._restore(other.n_features_in_, other._fitted_arrays())
         except ConfigError:  # parameters of one kernel, given with another: the caller compares the maps
@@ -590,10 +590,6 @@ def check_flag(value: Any, name: str, *, yes: str, no: str) -> bool:
 
 _LONGEST = 120
 """Maximum number of characters of a parameter in a card."""
-
-
-def _is_same(value: Any, usual: Any) -> bool:
-    return value is usual or (isinstance(value, str | int | float) and type(value) is type(usual) and value == usual)
 
 
 def _short(text: str) -> str:

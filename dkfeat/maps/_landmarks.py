@@ -297,9 +297,12 @@ class LandmarkKernel:
 
     block_size, most_rows = 1 << 21, 1 << 21
     """Maximum number of kernel values computed at a time, and of values in a block of dense rows; and of its rows."""
+    n_bytes = 0
+    """Memory of the prepared landmarks, in bytes."""
 
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         self.kernel, self.landmarks = kernel, landmarks
+        self.width = -(-landmarks.shape[0] // TILE) * TILE
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """Compute the kernel values of finite dense rows, or of canonical sparse ones.
@@ -323,13 +326,8 @@ class LandmarkKernel:
 
     def rows_at_a_time(self, X: Any) -> int:
         """Return the number of rows of X in a block: enough to read the tables rarely, few enough for the caches."""
-        width = -(-self.landmarks.shape[0] // TILE) * TILE
-        return max(1, min(self.most_rows, self.block_size // (width if sp.issparse(X) else max(width, X.shape[1]))))
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory of the prepared landmarks, in bytes."""
-        return 0
+        width = self.width if sp.issparse(X) else max(self.width, X.shape[1])
+        return max(1, min(self.most_rows, self.block_size // width))
 
 
 class GmmKernel(LandmarkKernel):
@@ -340,6 +338,7 @@ class GmmKernel(LandmarkKernel):
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         super().__init__(kernel, landmarks)
         self.columns = GmmColumns.of(landmarks, float(kernel.params["p"]))  # type: ignore[arg-type]
+        self.n_bytes = 96 * landmarks.nnz + self.columns.held.n_bytes
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
@@ -347,11 +346,6 @@ class GmmKernel(LandmarkKernel):
         if self.kernel.name == "egmm":
             similarities = exponentiated(similarities, float(self.kernel.params["gamma"]))  # type: ignore[arg-type]
         return _rounded(similarities, dtype)
-
-    @property
-    def n_bytes(self) -> int:
-        """See `LandmarkKernel.n_bytes`."""
-        return 96 * self.landmarks.nnz + self.columns.held.n_bytes
 
 
 class ProductKernel(LandmarkKernel):
@@ -362,6 +356,7 @@ class ProductKernel(LandmarkKernel):
     def __init__(self, kernel: NamedKernel, landmarks: sp.csr_matrix) -> None:
         super().__init__(kernel, landmarks)
         self.products = landmark_products(landmarks)
+        self.n_bytes = self.products.n_bytes
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
@@ -375,15 +370,6 @@ class ProductKernel(LandmarkKernel):
             products = self._products(X, np.float64)
         return _rounded(of_inner_products(self.kernel.name, products, self.kernel.params), dtype)
 
-    @property
-    def n_bytes(self) -> int:
-        """See `LandmarkKernel.n_bytes`."""
-        return self.products.n_bytes
-
-    @property
-    def _width(self) -> int:
-        return -(-self.landmarks.shape[0] // TILE) * TILE
-
     @cached_property
     def _has_single(self) -> bool:
         """True if products of float32 rows, summed in float32 in parts, are good enough for products in float32.
@@ -395,7 +381,7 @@ class ProductKernel(LandmarkKernel):
         return is_low and self.products.has_single
 
     def _products(self, X: Any, dtype: Any) -> NDArray[np.float64]:
-        products = np.zeros((X.shape[0], self._width))
+        products = np.zeros((X.shape[0], self.width))
         self.products.add(self.products.as_rows(X, dtype), products)
         return np.ascontiguousarray(products[:, : self.landmarks.shape[0]])
 
@@ -409,10 +395,11 @@ class DistanceKernel(ProductKernel):
         if kernel.name == "rbf_cosine":
             self.gamma /= 2
             landmarks = unit_rows(landmarks)
-        self.squares = np.zeros(self._width)
+        self.squares = np.zeros(self.width)
         with np.errstate(over="ignore"):
             self.squares[: landmarks.shape[0]] = self.gamma * _squared_lengths(landmarks)
             self.products = landmark_products(landmarks * (-2 * self.gamma))
+        self.n_bytes = self.products.n_bytes
 
     @property
     def is_accurate(self) -> bool:
@@ -421,7 +408,7 @@ class DistanceKernel(ProductKernel):
 
     def values(self, X: Any, dtype: Any) -> NDArray[Any]:
         """See `LandmarkKernel.values`."""
-        rows, exponents = self.products.as_rows(X), np.empty((X.shape[0], self._width))
+        rows, exponents = self.products.as_rows(X), np.empty((X.shape[0], self.width))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # such rows are computed again
             squares = _squared_lengths(rows)
             if self.kernel.name == "rbf_cosine":

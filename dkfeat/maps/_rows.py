@@ -30,7 +30,7 @@ from dkfeat.compiled.products.rows import (
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels._rows import repeated_row
-from dkfeat.validation import check_columns, check_finite, check_real, rows_as_csr
+from dkfeat.validation import cell_error, check_columns, check_finite, check_real, rows_as_csr
 
 
 def is_dask(X: Any) -> bool:
@@ -381,15 +381,8 @@ def float32_rows(X: Any) -> NDArray[np.float32] | sp.csr_matrix:
     values: Any = rows.data if sp.issparse(rows) else rows
     if values.size and not max(values.max(), -values.min()) <= _LARGEST:
         cells = rows_as_csr(rows)  # raises an error for values that are not finite
-        at = int(np.argmax(np.abs(cells.data) > _LARGEST))
-        row = int(np.searchsorted(cells.indptr, at, side="right")) - 1
-        column = int(cells.indices[at])
-        raise InputError(
-            f"X holds {float(cells.data[at])!r} at row {row:,}, column {column:,} (counted from 0), but this kernel "
-            f"takes values up to {_LARGEST:g}, so that no projection overflows float32; scale the columns first",
-            row=row,
-            column=column,
-        )
+        limit = f"this kernel takes values up to {_LARGEST:g}, so that no projection overflows float32"
+        raise cell_error(cells, int(np.argmax(np.abs(cells.data) > _LARGEST)), f"{limit}; scale the columns first")
     return _narrow(rows)
 
 

@@ -40,10 +40,8 @@ PREPARATION_CHECKS: dict[str, Callable[[Any, str], Any]] = {
 class FittedSamples(Fitted):
     """State of a fitted map that samples."""
 
-    n_components: int
     bits: int
     """Bits of a code."""
-    p: float
     preparation: RowPreparation
     mode: Any = None
     """Mode of the codes, for maps that have several."""
@@ -124,11 +122,11 @@ class SampledMap(FeatureMap):
                 f"{empty.dtype}, but this map needs {self.encoded_row_bytes} bytes of uint8 and one bool for each row; "
                 "pass codes of this map"
             )
-        ones = np.where(empty, 0, s.n_components)
+        ones = np.where(empty, 0, s.params["n_components"])
         indptr = np.concatenate([[0], np.cumsum(ones)])
         index_dtype = np.int32 if max(self.n_features_out, indptr[-1]) <= _INT32_MAX else np.int64
         columns = np.empty(indptr[-1], index_dtype)
-        one_hot_columns(owned(codes), owned(empty), s.n_components, s.bits, columns)
+        one_hot_columns(owned(codes), owned(empty), s.params["n_components"], s.bits, columns)
         data = np.ones(len(columns), np.float32)
         features = sp.csr_matrix((data, columns, indptr.astype(index_dtype)), shape=(n_samples, self.n_features_out))
         features.has_canonical_format = True
@@ -137,12 +135,12 @@ class SampledMap(FeatureMap):
     @property
     def n_features_out(self) -> int:
         """Number of columns of `transform`: n_components * 2^b, for b bits in a code."""
-        return self._fitted.n_components << self._fitted.bits
+        return self._fitted.params["n_components"] << self._fitted.bits
 
     @property
     def encoded_row_bytes(self) -> int:
         """Size of a packed row in bytes: ceil(n_components * b / 8), for b bits in a code."""
-        return (self._fitted.n_components * self._fitted.bits + 7) // 8
+        return (self._fitted.params["n_components"] * self._fitted.bits + 7) // 8
 
     @property
     def code_bits(self) -> int:
@@ -181,7 +179,7 @@ class SampledMap(FeatureMap):
         """
         left = self.decode(X)
         right = left if Y is None else self.decode(Y)
-        rates = (left @ right.T).toarray() / np.float64(self._fitted.n_components)
+        rates = (left @ right.T).toarray() / np.float64(self._fitted.params["n_components"])
         chance = self._chance(left, right)
         empty_left, empty_right = (np.diff(rows.indptr) == 0 for rows in (left, right))
         return np.where(empty_left[:, None] | empty_right, 0.0, (rates - chance) / (1.0 - chance))
@@ -209,7 +207,7 @@ class SampledMap(FeatureMap):
         """
         rows = self._prepared(self._check_rows(X))
         others = rows if Y is X else self._prepared(self._check_rows(Y))
-        return gmm_pairs(rows, others, left, right, p=self._fitted.p)
+        return gmm_pairs(rows, others, left, right, p=self._fitted.params["p"])
 
     def _keep_most_similar(
         self, X: PackedCodes, Y: PackedCodes, first_row: int, own: NDArray[np.int64], heaps: NDArray[np.int64]
@@ -223,7 +221,7 @@ class SampledMap(FeatureMap):
         first_row, own, heaps
             See `dkfeat.compiled.sampling.codes.keep_best`.
         """
-        n, bits = self._fitted.n_components, self._fitted.bits
+        n, bits = self._fitted.params["n_components"], self._fitted.bits
         (codes, wide), (others, _) = (in_whole_bytes(rows.codes, n, bits) for rows in (X, Y))
         keep_best((codes, X.empty), (others, Y.empty), first_row, own, heaps, n, wide)
 
@@ -233,7 +231,7 @@ class SampledMap(FeatureMap):
         If codes hold levels (``t_bits``), chance is corrected as if the levels agreed always: estimates are then up to
         2^-i_bits too small.
         """
-        rates = np.maximum(counts, 0) / self._fitted.n_components
+        rates = np.maximum(counts, 0) / self._fitted.params["n_components"]
         estimates: NDArray[np.float64] = np.where(counts > 0, (rates - self.chance) / (1.0 - self.chance), 0.0)
         return estimates
 
@@ -276,10 +274,9 @@ class SampledMap(FeatureMap):
         >>> bool(abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.8) < 0.05)
         True
         """
-        if self._fitted.p != 1.0:
-            raise ConfigError(
-                f"p={self._fitted.p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1"
-            )
+        p = self._fitted.params["p"]
+        if p != 1.0:
+            raise ConfigError(f"p={p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1")
         return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
 
     @property
@@ -300,35 +297,21 @@ class SampledMap(FeatureMap):
     def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Compute the full samples of prepared rows."""
 
-    @abstractmethod
-    def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:
+    def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:  # noqa: ARG002 - of codes with levels
         """Return the probability that codes of different samples are equal, for pairs of one-hot rows."""
-
-    def _samples(
-        self, params: dict[str, Any], n_features: int, seed: int, bits: int, mode: Any = None
-    ) -> FittedSamples:
-        """Derive the state of the fitted map."""
-        return FittedSamples(
-            params=params,
-            seed=seed,
-            n_components=params["n_components"],
-            bits=bits,
-            p=params["p"],
-            preparation=RowPreparation.of(n_features, params["center"], params["normalize"]),
-            mode=mode,
-        )
+        return self.chance
 
     def _gmm_kernel(self, chance_bits: int | None, note: str = "") -> EstimatedKernel:
         """Describe the kernel; `chance_bits` are the bits b of codes that are equal with a chance of 2^-b, if any."""
-        s = self._fitted
+        n_components, p = self._fitted.params["n_components"], self._fitted.params["p"]
 
         def exact(X: Any, Y: Any) -> NDArray[np.float64]:
-            return gmm(self._prepared(X), None if Y is None else self._prepared(Y), p=s.p)
+            return gmm(self._prepared(X), None if Y is None else self._prepared(Y), p=p)
 
         def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
-            return gcws_variance(np.clip(values, 0.0, 1.0), chance_bits) / s.n_components
+            return gcws_variance(np.clip(values, 0.0, 1.0), chance_bits) / n_components
 
-        name = "GMM" if s.p == 1 else f"pGMM, p = {s.p:g}"
+        name = "GMM" if p == 1 else f"pGMM, p = {p:g}"
         return EstimatedKernel(name=name, exact=exact, variance_at=variance_at, note=note)
 
     def _prepared(self, X: Any) -> sp.csr_matrix:

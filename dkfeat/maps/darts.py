@@ -18,6 +18,7 @@ from dkfeat.compiled.sampling import darts
 from dkfeat.compiled.sampling.darts import signed_octaves
 from dkfeat.maps._base import N_COMPONENTS
 from dkfeat.maps._kernel_estimates import EstimatedKernel
+from dkfeat.maps._rows import RowPreparation
 from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, SampledMap
 from dkfeat.validation import check_integer
 
@@ -159,25 +160,23 @@ class DartFeatures(SampledMap):
         return 2.0**-self._fitted.bits
 
     def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedSamples:
-        return self._samples(params, n_features, seed, params["bits"])
+        preparation = RowPreparation.of(n_features, params["center"], params["normalize"])
+        return FittedSamples(params=params, seed=seed, bits=params["bits"], preparation=preparation)
 
     def _estimated_kernel(self) -> EstimatedKernel:
         return self._gmm_kernel(self._fitted.bits)
 
     def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted
-        return darts.encode(*self._entries(rows), s.n_components, s.seed, s.bits)
+        return darts.encode(*self._entries(rows), s.params["n_components"], s.seed, s.bits)
 
     def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         s = self._fitted
-        return darts.sample(*self._entries(rows), s.n_components, s.seed)
+        return darts.sample(*self._entries(rows), s.params["n_components"], s.seed)
 
     def _entries(
         self, rows: sp.csr_matrix
     ) -> tuple[NDArray, NDArray, NDArray[np.int32], NDArray[np.uint32], NDArray[np.bool_]]:
         """Return row bounds, columns, octaves of magnitudes, places in them, and signs of prepared rows."""
-        exponents, fractions, negative = signed_octaves(rows.data, self._fitted.p)
+        exponents, fractions, negative = signed_octaves(rows.data, self._fitted.params["p"])
         return rows.indptr, rows.indices, exponents, fractions, negative
-
-    def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float:  # noqa: ARG002 - the same for all rows
-        return self.chance

@@ -17,6 +17,7 @@ from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.feature_major import signed_logs
 from dkfeat.maps._base import N_COMPONENTS
 from dkfeat.maps._kernel_estimates import EstimatedKernel
+from dkfeat.maps._rows import RowPreparation
 from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, SampledMap
 from dkfeat.validation import check_choice, check_integer
 
@@ -191,7 +192,9 @@ class GCWSFeatures(SampledMap):
 
     def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedSamples:
         mode = "lowest" if params["code"] == "lowest" else _code_mode(n_features, params["i_bits"])
-        return self._samples(params, n_features, seed, params["i_bits"] + params["t_bits"], mode)
+        preparation = RowPreparation.of(n_features, params["center"], params["normalize"])
+        bits = params["i_bits"] + params["t_bits"]
+        return FittedSamples(params=params, seed=seed, bits=bits, preparation=preparation, mode=mode)
 
     def _more_of_spec(self) -> dict[str, Any]:
         return {"code_mode": self.code_mode_}
@@ -204,13 +207,13 @@ class GCWSFeatures(SampledMap):
 
     def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted
-        logs, negative = signed_logs(rows.data, s.p)
+        logs, negative = signed_logs(rows.data, s.params["p"])
         return cws.encode(
             rows.indptr,
             rows.indices,
             logs,
             negative,
-            n_components=s.n_components,
+            n_components=s.params["n_components"],
             seed=s.seed,
             i_bits=s.params["i_bits"],
             t_bits=s.params["t_bits"],
@@ -219,8 +222,8 @@ class GCWSFeatures(SampledMap):
 
     def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         s = self._fitted
-        logs, negative = signed_logs(rows.data, s.p)
-        return cws.sample(rows.indptr, rows.indices, logs, negative, n_components=s.n_components, seed=s.seed)
+        logs, negative = signed_logs(rows.data, s.params["p"])
+        return cws.sample(rows.indptr, rows.indices, logs, negative, n_components=s.params["n_components"], seed=s.seed)
 
     def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:
         """Return the probability that mixed codes of different samples are equal; 0 for other codes.

@@ -6,7 +6,7 @@ P. Kar and H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 20
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -268,7 +268,8 @@ class MaclaurinFeatures(FeatureMap):
         """Memory of a call besides rows and features, in bytes: tables of signs, or one factor of each component."""
         s = self._fitted
         if s.inner is not None:
-            return inner_bytes(s.inner, self.n_features_in_, s.law.n_components)
+            factor_map = _factor_map(s.inner, self.n_features_in_, s.law.n_components, 0)
+            return _FACTORS_BYTES + factor_map._working_bytes
         return table_bytes(self.n_features_in_, s.draws)
 
     @property
@@ -574,12 +575,6 @@ def checked_inner(inner: Any, n_features: int) -> tuple[FeatureMap, dict[str, An
     return unfitted, {"map": unfitted.name, "params": params}
 
 
-def inner_bytes(inner: FeatureMap, n_features: int, n_components: int) -> int:
-    """Bytes that `multiply_inner` needs besides rows and features, for a number of components per factor."""
-    factor_map = clone(inner).set_params(n_components=n_components, random_state=0).fit_width(n_features)
-    return _FACTORS_BYTES + factor_map._working_bytes
-
-
 def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArray[np.float32]:
     """Compute products of inner features.
 
@@ -597,29 +592,27 @@ def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArra
     -------
     features : ndarray of shape (n_samples, n_components), float32
     """
-    n_samples, n_components = X.shape[0], len(draws.degrees)
-    features = np.empty((n_samples, n_components), np.float32)
+    n_components = len(draws.degrees)
+    features = np.empty((X.shape[0], n_components), np.float32)
     features[:] = draws.constants[:n_components]
-    depth = int(draws.degrees[0])
-    for j, factor_seed in enumerate(_factor_seeds(seed, depth)):
+    for j, factor_seed in enumerate(_factor_seeds(seed, int(draws.degrees[0]))):
         width = int(np.count_nonzero(draws.degrees > j))
-        factor_map = clone(inner).set_params(n_components=width, random_state=factor_seed).fit_width(X.shape[1])
-        for rows, factors in _scalar_features(factor_map, X, factor_seed):
-            features[rows, :width] *= factors * draws.scales[:width]
+        factor_map, n_rows = _factor_map(inner, X.shape[1], width, factor_seed), max(1, _FACTORS // width)
+        for first in range(0, X.shape[0], n_rows):
+            rows = slice(first, first + n_rows)
+            with rows_from(first):
+                features[rows, :width] *= _factors(factor_map, X[rows], factor_seed) * draws.scales[:width]
     return features
 
 
-def _scalar_features(factor_map: FeatureMap, X: Any, seed: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Yield features in blocks of rows; each feature alone is an unbiased estimate."""
-    n_rows = max(1, _FACTORS // factor_map.to_spec()["params"]["n_components"])
-    for first in range(0, X.shape[0], n_rows):
-        rows = slice(first, first + n_rows)
-        with rows_from(first):
-            factors = _factors(factor_map, X[rows], seed)
-        yield rows, factors
+def _factor_map(inner: FeatureMap, n_features: int, width: int, seed: int) -> FeatureMap:
+    """Make the map of one factor of `width` components."""
+    unfitted: FeatureMap = clone(inner).set_params(n_components=width, random_state=seed)
+    return unfitted.fit_width(n_features)
 
 
 def _factors(factor_map: FeatureMap, X: Any, seed: int) -> NDArray[np.float32]:
+    """Compute features of which each alone is an unbiased estimate."""
     if not isinstance(factor_map, SampledMap):
         features: NDArray[np.float32] = factor_map.transform(X)
         features *= np.float32(math.sqrt(factor_map.n_features_out))
