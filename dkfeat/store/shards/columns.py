@@ -236,8 +236,6 @@ def _sparse_columns(matrix: csr_matrix, values: bool) -> dict[str, pa.Array]:
 
 
 def _dense_column(features: NDArray[np.float32]) -> pa.Array:
-    if features.dtype != np.float32 or features.ndim != 2:
-        raise InputError(f"dense features are a float32 matrix, got {features.dtype} of shape {features.shape}")
     rows, width = features.shape
     return lists(np.arange(rows + 1, dtype=np.int64) * width, pa.array(np.ascontiguousarray(features).ravel()))
 

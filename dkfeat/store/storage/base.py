@@ -68,6 +68,8 @@ _UNKNOWN = "unknown"
 _THREADS = 16
 """Number of requests to a store at a time, because each takes 30 ms or more."""
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_LONGEST = 1 << 16
+"""Number of bytes that are read of a lock, which may be any file."""
 _ROUNDS = 20
 _OVERLAP_SECONDS = 0.1
 """Time that a run waits after it replaced the lock of a dead run, which another run may do at the same moment."""
@@ -254,7 +256,8 @@ class Storage(ABC):
     def lock_values(self) -> dict[str, Any] | None:
         """Read the values of the lock file; empty if dkfeat did not write it, None if there is no such file."""
         try:
-            text = self.read(LOCK)
+            with self.open(LOCK) as file:
+                text = file.read(_LONGEST)
         except FileNotFoundError:
             return None
         with suppress(ValueError, RecursionError):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -44,8 +43,6 @@ class DataSetMachine(RuleBasedStateMachine):
         self.sources = 0
         self.covered = 0
         self.planned: int | None = None
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(os, "fsync", lambda _: None)  # a killed process loses no write; flushes are most of the time
 
     @initialize()
     def first_source(self) -> None:
@@ -53,7 +50,6 @@ class DataSetMachine(RuleBasedStateMachine):
         self.add_source()
 
     def teardown(self) -> None:
-        self.patch.undo()
         shutil.rmtree(self.folder)
 
     @precondition(lambda self: self.sources < 4)

@@ -190,7 +190,6 @@ def test_encode__sparse_indices__are_int64_beyond_int32():
         ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.int16), np.zeros(10, np.bool_))}, "got int16"),
         ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.uint8), np.zeros(9, np.bool_))}, "with a mask"),
         ("codes", {"label_offsets": np.full(11, 3)}, "cover values 3 to 3"),
-        ("dense", {"encoded": np.zeros((10, 2))}, "got float64"),
         (
             "sparse",
             {"encoded": csr_matrix((np.ones(2, np.float32), [3, 1], [0, 2, *[2] * 9]), shape=(10, 5))},
