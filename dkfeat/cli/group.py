@@ -87,18 +87,11 @@ def apply_options(command: Command, *options: Callable[[Command], Command]) -> C
     return command
 
 
-class _Late:
-    """Options of a command that are made when its parameters are first used."""
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self.make = make
-
-
 def late(options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Make these options when the parameters of a command are first used, not when its module is imported."""
 
     def put(command: Command) -> Command:
-        vars(command).setdefault("__click_params__", []).append(_Late(options))
+        vars(command).setdefault("__click_params__", []).append(options)
         return command
 
     return put
@@ -127,17 +120,17 @@ def _completed(parameter: click.Parameter) -> click.Parameter:
 
 
 def _made(parameters: Iterable[Any]) -> Iterator[click.Parameter]:
-    """Yield parameters, with those in the place of `_Late` that it makes."""
+    """Yield parameters; in the place of a function of `late`, those that it makes."""
     for parameter in parameters:
-        if isinstance(parameter, _Late):
+        if isinstance(parameter, click.Parameter):
+            yield _completed(parameter)
+        else:
 
             def collect() -> None:
                 """Collect options, as click's decorators do."""
 
-            parameter.make(collect)
+            parameter(collect)
             yield from _made(reversed(vars(collect)["__click_params__"]))
-        else:
-            yield _completed(parameter)
 
 
 def log_of(ctx: click.Context) -> LogLines | None:

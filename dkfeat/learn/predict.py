@@ -19,7 +19,6 @@ import pyarrow.parquet
 
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
-from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import (
@@ -48,6 +47,7 @@ from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_n
 from dkfeat.store.outputs import check_outputs
 from dkfeat.store.shards.columns import ARROW_TYPES, kinds, lists, required_table, to_table
 from dkfeat.store.storage.base import META, Storage
+from dkfeat.validation import moved_parameters
 
 if TYPE_CHECKING:
     from dask.distributed import Client
