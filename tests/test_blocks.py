@@ -36,21 +36,3 @@ def test_split__plain_values_leave_urls_out():
     text = json.dumps(split.to_mapping())
     assert "secret" not in text
     assert json.loads(text)["files"][0]["name"] == "a/b c.svm"
-
-
-def test_split__of_a_group_knows_its_files():
-    files = [SourceFile(name=name, url=f"/x/{name}", size=5, compression=kind) for name, kind in GROUP]
-    split = Split(number=0, file=files[0], start=0, stop=15, others=tuple(files[1:]))
-    assert [file.name for file in split.files] == ["a", "b", "c.gz"]
-    assert split.title == "a and 2 more"
-    assert split.is_compressed
-    moved = split.with_files({name: SourceFile(name=name, url=f"/y/{name}", size=5) for name, _ in GROUP})
-    assert [file.url for file in moved.files] == ["/y/a", "/y/b", "/y/c.gz"]
-    assert moved.number == 0
-
-
-def test_source_file__identity_leaves_the_place_out():
-    here = SourceFile(name="a", url="/x/a", size=1, mtime_ns=2)
-    there = SourceFile(name="a", url="/y/a", size=1, mtime_ns=2)
-    changed = SourceFile(name="a", url="/x/a", size=1, mtime_ns=3)
-    assert here.identity == there.identity != changed.identity

@@ -19,15 +19,13 @@ from reproduction.experiments import (
     laplace_measures,
     maclaurin,
     svm_table,
-    variance_theory,
 )
 from reproduction.experiments.curves import Line, Sizes, needed_k
 from reproduction.experiments.reported import REPORTED, Reported
 from reproduction.pages.figures import DARK, draw
-from reproduction.pages.panels import Curve, Panel, panels_picture
 from reproduction.parts import Parts, Workers
 from reproduction.rows import load_rows
-from reproduction.sampling import mean_squares, on_theory, seeds
+from reproduction.sampling import mean_squares, on_theory
 from sklearn.datasets import dump_svmlight_file
 
 SMALL = {
@@ -155,12 +153,6 @@ def test_needed_k__goes_straight_over_log_k(level, k):
     assert needed_k(line, level) == (None if k is None else pytest.approx(k))
 
 
-def test_variances__equal_seeds_give_equal_numbers():
-    task = {"gamma": 1.0, "k": 16, "normalize": True, "repeats": 10}
-    first, again = (variance_theory.fourier_errors(**task, seed=3) for _ in range(2))
-    assert first == again != variance_theory.fourier_errors(**task, seed=4)
-
-
 def test_pairs__are_of_the_t_distribution():
     x, y = gmm_convergence.draw_pair(np.random.default_rng(0), 6.0, 0.5, 200_000)
     # of 200,000 draws of 6 degrees of freedom: variance 1.5, standard error below 0.02, fixed seed
@@ -185,16 +177,3 @@ def test_theory__a_wrong_one_is_told():
     for wrong in (0.9, 1.1):
         assert not on_theory([{**cell, "theory": [1.0, 1.0, wrong]}])[0]
     assert on_theory([{**cell, "theory": [1.0, 1.0, 0.9]}], lambda _: 0.15)[0]
-
-
-def test_seeds__are_independent_of_their_number():
-    assert seeds(1, 5) == seeds(1, 9)[:5]
-    assert len(set(seeds(1, 100) + seeds(2, 100))) == 200
-
-
-def test_panels__hold_what_is_drawn():
-    curve = Curve("a", np.array([1, 10]), np.array([0.5, 0.25]), 0, error=[0.1, 0.1])
-    picture = panels_picture("a", "A", [Panel("left", "x", "y", [curve], "log")] * 2, "Two panels.")
-    drawn = picture.data["panels"][1]["curves"][0]
-    assert (drawn["x"], drawn["y"], drawn["error"]) == ([1, 10], [0.5, 0.25], [0.1, 0.1])
-    assert picture.height > picture.width / 2

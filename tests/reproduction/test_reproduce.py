@@ -1,9 +1,6 @@
 """The frame of the papers' experiments, with a toy in it."""
 
-import ast
 import dataclasses
-import importlib
-import io
 import json
 import os
 import re
@@ -12,13 +9,11 @@ import sys
 import types
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 import reproduction
 from click.testing import CliRunner
 from reproduction.experiment import Experiment, Picture, Results, Table, Verdict
-from reproduction.pages.figures import DARK, LIGHT, draw
 from reproduction.pages.html_report import cell_text, minutes
 from reproduction.parts import Parts, Workers
 
@@ -190,23 +185,6 @@ def test_outputs__of_others_are_kept(tmp_path):
 
 
 @pytest.mark.usefixtures("toy")
-def test_outputs__earlier_ones_are_replaced_and_their_pictures_go(tmp_path):
-    pages = [tmp_path / "out" / "report.html", tmp_path / "results.md"]
-    (tmp_path / "out" / "toy").mkdir(parents=True)
-    (tmp_path / "out" / "toy" / "old-light.png").write_bytes(b"")
-    (tmp_path / "out" / "toy" / "notes.txt").write_text("mine")
-    for _ in range(2):
-        outcome = reproduce("--out", tmp_path / "out", "--mode", "full", "--docs", pages[1])
-        assert outcome.exit_code == 0, outcome.stderr
-        for page in pages:
-            assert "of an earlier run" not in page.read_text(encoding="utf-8")
-            with page.open("a") as file:
-                file.write("of an earlier run")
-    names = {file.name for file in (tmp_path / "out" / "toy").iterdir()}
-    assert names == {"result.json", "line.json", "line-light.png", "line-dark.png", "notes.txt"}
-
-
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -251,49 +229,6 @@ def test_run__a_killed_process_exits_5(toy, tmp_path):
     assert "--jobs 1" in outcome.stderr
 
 
-@pytest.mark.parametrize("value", [float("nan"), {1, 2}], ids=["nan", "set"])
-def test_parts__refuse_what_is_not_json(tmp_path, value):
-    parts = Parts(tmp_path, Workers(1))
-    with pytest.raises((TypeError, ValueError)):
-        parts.cached("a", lambda: value, {})
-    with pytest.raises(ValueError, match="name of a file"):
-        parts.cached("a/b", lambda: 1, {})
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("style", [LIGHT, DARK], ids=lambda style: style.name)
-def test_picture__has_the_paper_of_its_page_and_equal_bytes(style):
-    picture = Picture("a", "A", lambda figure, _: figure.subplots().plot([1, 2], label="a"), {}, "A line")
-    png = draw(picture, style)
-    assert png == draw(picture, style)
-    pixels = matplotlib.image.imread(io.BytesIO(png))
-    paper = [int(style.paper[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    assert np.abs(pixels[2, 2, :3] - paper).max() < 0.01
-    assert pixels.shape[1] >= 640
-
-
 def test_cells__floats_get_four_digits():
     shown = [cell_text(value) for value in (97.2, 100.0, 0.000123456, 15_000, None, "b = 8", 0.0)]
     assert shown == ["97.20", "100.0", "0.0001235", "15,000", "–", "b = 8", "0"]  # noqa: RUF001 - the dash
-
-
-def test_experiments__use_public_names_only():
-    for file in sorted((JOBS / "reproduction").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [
-                alias.name for alias in getattr(node, "names", []) if isinstance(node, ast.Import | ast.ImportFrom)
-            ]
-            private = [name for name in names if name.startswith("dkfeat") and "._" in name]
-            assert private == [], file.name
-
-
-@pytest.mark.parametrize("name", reproduction.NAMES)
-def test_experiment__describes_itself(name):
-    found = reproduction.experiment(name)
-    assert found.name == name
-    assert found.title
-    assert found.source
-    assert found.split_note.endswith(".")
-    assert found.differences
-    assert (importlib.import_module(f"reproduction.experiments.{name}").__doc__ or "").count("\n") >= 5

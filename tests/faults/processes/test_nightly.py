@@ -14,7 +14,7 @@ import dkfeat
 from dkfeat.config import load_config
 from tests.faults.processes.nights import CONF, MAIN, Nights, event
 from tests.invariants import assert_dataset_whole
-from tests.programs import Ended, run, start_until
+from tests.programs import Ended, start_until
 
 
 @pytest.fixture
@@ -220,20 +220,6 @@ def test_nightly__overlapping_firings(nights):
 
 
 @pytest.mark.slow
-@pytest.mark.fault("C-03")
-def test_nightly__killed_firing_is_gone_on_with(nights):
-    nights.day(1)
-    assert run(nights.words(), DKFEAT_KILL_AT="after_publish:5").status == -signal.SIGKILL
-    nights.day(2)
-    lines = nights.fire()
-    assert any("taking over" in line.get("message", "") for line in lines)
-    assert any("resuming batch 1" in line.get("message", "") for line in lines)
-    assert event(lines, "committed")["rows"] == 300
-    assert event(nights.fire(), "committed")["rows"] == 600
-    assert_dataset_whole(nights.target, committed=True)
-
-
-@pytest.mark.slow
 @pytest.mark.fault("P-05")
 def test_nightly__stopped_by_its_scheduler(nights):
     nights.day(1, rows=1_000)
@@ -260,20 +246,6 @@ def test_nightly__committed_files_may_be_moved_away_where_the_job_says_so(nights
     lines = nights.fire()
     assert event(lines, "committed")["rows"] == 600
     assert "1 of 1 committed sources changed or are gone" in event(lines, "log")["message"]
-    assert_dataset_whole(nights.target, committed=True)
-
-
-def test_nightly__committed_files_of_one_of_two_patterns_may_be_moved_away(nights):
-    nights.settings["featurize"][0]["on_changed_source"] = "keep"
-    nights.settings["featurize"][0]["source"]["urlpath"] = ["data/days/*.gz", "data/days/*.svm"]
-    nights.save()
-    nights.day(1)
-    plain = nights.days / "day-2.svm"
-    plain.write_text("1 1:1 10:2\n" * 300)
-    assert event(nights.fire(), "committed")["rows"] == 600
-    plain.unlink()
-    nights.day(3)
-    assert event(nights.fire(), "committed")["rows"] == 900
     assert_dataset_whole(nights.target, committed=True)
 
 

@@ -254,19 +254,6 @@ def test_workers_that_join_within_the_wait__continue_the_run(source, golden, tmp
     assert dataset_state(target) == golden
 
 
-@pytest.mark.fault("P-06")
-@pytest.mark.cluster
-def test_scheduler_killed_between_two_stages__error_5(tmp_path):
-    with external_cluster(tmp_path) as (address, processes), open_runner(ExecutionConfig(scheduler=address)) as runner:
-        runner.run(Wait(str(tmp_path)), [], lambda *_: None)
-        processes[0].kill()
-        programs.wait_until(lambda: runner.client.status != "running")
-        begin = time.monotonic()
-        with pytest.raises(ClusterError, match="scheduler was lost"):
-            runner.run(Wait(str(tmp_path)), fake_splits(4), lambda *_: None)
-        assert time.monotonic() - begin < 60
-
-
 def time_out(split, stopped):  # noqa: ARG001 - the signature of a task
     raise TimeoutError("the store did not answer")
 

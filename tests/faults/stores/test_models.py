@@ -105,22 +105,6 @@ def test_predict__in_a_bucket_gives_the_same_bytes(made, bucket, options):
     assert dkfeat.open_shards(bucket.url(), storage_options=options).verify().problems == []
 
 
-@pytest.mark.slow
-def test_predict__shards_of_a_bucket_as_source(made, tiny_folder, bucket, options, tmp_path):
-    _, model = made
-    source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=BLOCK)
-    featurized(source, bucket.url("shards"), target_options=options)
-    manifest = dkfeat.predict(
-        model,
-        bucket.url("shards"),
-        tmp_path / "out",
-        storage_options=options,
-        progress=False,
-        client=ExecutionConfig(scheduler="threads"),
-    )
-    assert manifest.rows == dkfeat.open_shards(bucket.url("shards"), storage_options=options).n_rows
-
-
 def test_verify__misses_the_weights_beside_predictions(made, tmp_path):
     folder, model = made
     dkfeat.predict(model, folder / "shards", tmp_path / "out", progress=False)
