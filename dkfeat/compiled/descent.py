@@ -419,16 +419,8 @@ def descend(rows, targets, start, lanes, n_outputs, epsilon, intercept_rate, coe
         for at in range(0, n_lanes, LANES):
             moved = False
             for lane in range(at, at + LANES):
-                step, late = _move(
-                    lanes,
-                    lane,
-                    products[lane] * rows.value,
-                    length,
-                    wanted[lane],
-                    targets.weights[row],
-                    epsilon,
-                    intercept_rate,
-                )
+                score, weight = products[lane] * rows.value, targets.weights[row]
+                step, late = _move(lanes, lane, score, length, wanted[lane], weight, epsilon, intercept_rate)
                 moved |= step != 0.0
                 changes[lane], lags[lane] = step * rows.value, late * rows.value
                 smallest = min(smallest, lanes.scales[lane])

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import owned
-from dkfeat.compiled.products.minmax import minmax_of_pairs, minmax_similarities, mirror_lower, split_rows
+from dkfeat.compiled.products.minmax import (
+    SplitRows,
+    minmax_of_pairs,
+    minmax_similarities,
+    mirror_lower,
+    split_rows,
+)
 from dkfeat.compiled.products.rows import sum_magnitudes
 from dkfeat.kernels._rows import HeldColumns, check_widths, inner_products, paired_rows, row_numbers
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
@@ -22,16 +28,6 @@ from dkfeat.validation import MAX_POWER, check_real, rows_as_csr
 _TILE = 64
 _SPAN = 2200
 """Maximum difference of exponents: 2^2200 and 2^-2200 are beyond every float64."""
-
-
-class _SplitRows(NamedTuple):
-    """Rows after the sign split, raised to the power p; each scaled by a power of two, so that no value overflows."""
-
-    indptr: NDArray[np.int64]
-    coordinates: NDArray[np.int64]  # 2 * feature + (1 for the negative part); ascending in each row
-    values: NDArray[np.float64]  # in (0, 2)
-    exponents: NDArray[np.int64]  # a row is values * 2^exponent
-    totals: NDArray[np.float64]
 
 
 def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
@@ -103,7 +99,7 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
 class GmmColumns:
     """Rows Y of a Gram block of the GMM kernel, prepared once for many blocks of rows X."""
 
-    rows: _SplitRows
+    rows: SplitRows
     p: float
     n_features: int
     held: HeldColumns
@@ -125,25 +121,13 @@ class GmmColumns:
         check_widths(X.shape[1], self.n_features)
         return self.fill(_split(X, self.p))
 
-    def fill(self, left: _SplitRows, *, lower_only: bool = False) -> NDArray[np.float64]:
+    def fill(self, left: SplitRows, *, lower_only: bool = False) -> NDArray[np.float64]:
         """Compute the Gram block of rows after the sign split, or its lower triangle if the rows are these."""
         right = self.rows
         similarities = np.zeros((len(left.indptr) - 1, len(right.indptr) - 1))
-        minmax_similarities(
-            left.indptr,
-            self.held.positions(left.coordinates),
-            left.values,
-            left.exponents,
-            left.totals,
-            self.by_column.indptr.astype(np.int64),
-            self.by_column.indices.astype(np.int64),
-            self.by_column.data,
-            right.exponents,
-            right.totals,
-            _powers_of_two(),
-            lower_only,
-            similarities,
-        )
+        columns = self.by_column.indptr.astype(np.int64), self.by_column.indices.astype(np.int64), self.by_column.data
+        positions = self.held.positions(left.coordinates)
+        minmax_similarities(left, positions, right, columns, _powers_of_two(), lower_only, similarities)
         return similarities
 
 
@@ -183,7 +167,7 @@ def gmm_pairs(
     check_widths(x.shape[1], y.shape[1])
     similarities = np.empty(len(left))
     pairs = owned(left, np.int64), owned(right, np.int64)
-    minmax_of_pairs(*_split(x, p), *_split(y, p), *pairs, 2 * x.shape[1], _powers_of_two(), similarities)
+    minmax_of_pairs(_split(x, p), _split(y, p), *pairs, 2 * x.shape[1], _powers_of_two(), similarities)
     return similarities
 
 
@@ -296,7 +280,7 @@ def _with_zeros(by_column: sp.csc_matrix) -> sp.csc_matrix:
     return sp.csc_matrix((values, indices, starts), shape=by_column.shape)
 
 
-def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
+def _split(rows: sp.csr_matrix, p: float) -> SplitRows:
     indptr, exponents, totals = rows.indptr.astype(np.int64), np.empty(rows.shape[0], np.int64), np.empty(rows.shape[0])
     coordinates, values = np.empty(rows.nnz, np.int64), np.empty(rows.nnz)
     split_rows(indptr, owned(rows.indices), owned(rows.data), coordinates, values, exponents)
@@ -310,7 +294,7 @@ def _split(rows: sp.csr_matrix, p: float) -> _SplitRows:
     if not kept.all():
         indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
         coordinates, values = coordinates[kept], values[kept]
-    return _SplitRows(indptr, coordinates, values, exponents, totals)
+    return SplitRows(indptr, coordinates, values, exponents, totals)
 
 
 @cache

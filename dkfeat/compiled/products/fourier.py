@@ -30,7 +30,7 @@ f64x8 = Vector("f64x8", ir.DoubleType(), WIDTH)
 F64X8, F32X8, I16X8 = f64x8.backend, ir.VectorType(ir.FloatType(), WIDTH), ir.VectorType(I16, WIDTH)
 
 
-def load_numbers(code: Code, argument: int, array: Any, at: Any, step: Any, size: int) -> list:
+def load_numbers(code: Code, array: Any, at: Any, step: Any, size: int, argument: int = 0) -> list:
     """Load the vectors of a group of complex numbers."""
     offsets = code.offsets(at, step, size)
     imaginary = [code.builder.add(at, I64(WIDTH)) for at in offsets]
@@ -72,10 +72,6 @@ def _loader(size: int) -> Callable:
 
 load_3, load_4, load_5, load_8, load_9, load_16 = (_loader(size) for size in (3, 4, 5, 8, 9, 16))
 """Functions that load the group of float64 vectors at ``array[at]``, ``array[at + step]``, ... ."""
-
-
-def _emit_numbers(code: Code, array: Any, at: Any, step: Any, size: int) -> list:
-    return load_numbers(code, 0, array, at, step, size)
 
 
 def _choosing_loader(size: int) -> Callable:
@@ -154,25 +150,6 @@ def _emit_plus_mirrored(code: Code, group: list, other: list) -> list:
 def _emit_swapped(_: Code, group: list) -> list:
     half = len(group) // 2
     return group[half:] + group[:half]
-
-
-def _register_groups() -> None:
-    group, array, index = types.UniTuple, types.Array, types.intp
-    for size, load in zip((3, 4, 5, 8, 9, 16), (load_3, load_4, load_5, load_8, load_9, load_16), strict=True):
-        kind = types.UniTuple(f64x8, 2 * size)
-        register(load, (array, index, index), partial(_emit_numbers, size=size), kind)
-    for size, load_chosen in zip((4, 8, 16), (load_chosen_4, load_chosen_8, load_chosen_16), strict=True):
-        kind = types.UniTuple(f64x8, 2 * size)
-        emit = partial(_emit_load_chosen, size=size)
-        register(load_chosen, (array, array, index, index, index), emit, kind)
-    register(swapped, (group,), _emit_swapped, lambda x: x)
-    register(transposed, (group,), _emit_transposed, lambda x: x)
-    register(plus_mirrored, (group, group), _emit_plus_mirrored, lambda x, _: x)
-    for function, emit_store in ((store, _emit_store), (store_single, _emit_store_single)):
-        register(function, (array, index, index, group), emit_store, types.none)
-
-
-_register_groups()
 
 
 _DIAGONAL = math.sqrt(0.5)
@@ -308,12 +285,24 @@ def _emitter(formula: Callable) -> Callable:
 
 
 def _emit_turned(code: Code, group: list, roots: Any, at: Any) -> list:
-    others = load_numbers(code, 1, roots, at, I64(2 * WIDTH), len(group) // 2 - 1)
+    others = load_numbers(code, roots, at, I64(2 * WIDTH), len(group) // 2 - 1, argument=1)
     return _emitter(partial(_each, _product))(code, group, others)
 
 
 def _register_all() -> None:
     group, array, index = types.UniTuple, types.Array, types.intp
+    for size, load in zip((3, 4, 5, 8, 9, 16), (load_3, load_4, load_5, load_8, load_9, load_16), strict=True):
+        kind = types.UniTuple(f64x8, 2 * size)
+        register(load, (array, index, index), partial(load_numbers, size=size), kind)
+    for size, load_chosen in zip((4, 8, 16), (load_chosen_4, load_chosen_8, load_chosen_16), strict=True):
+        kind = types.UniTuple(f64x8, 2 * size)
+        emit = partial(_emit_load_chosen, size=size)
+        register(load_chosen, (array, array, index, index, index), emit, kind)
+    register(swapped, (group,), _emit_swapped, lambda x: x)
+    register(transposed, (group,), _emit_transposed, lambda x: x)
+    register(plus_mirrored, (group, group), _emit_plus_mirrored, lambda x, _: x)
+    for function, emit_store in ((store, _emit_store), (store_single, _emit_store_single)):
+        register(function, (array, index, index, group), emit_store, types.none)
     register(fourier, (group,), _emitter(_transform), lambda x: x)
     register(fourier_half, (group,), _emitter(_transform_half), lambda x: types.UniTuple(f64x8, x.count - 2))
     register(times, (group, group), _emitter(partial(_each, _product)), lambda x, _: x)

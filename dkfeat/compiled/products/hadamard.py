@@ -51,19 +51,16 @@ def times(group, other):
 
 def across(group):
     """Compute the Walsh-Hadamard transform, not normalised, of each lane across the vectors of a group."""
-    step = 1
-    while step < len(group):
-        halves = group.reshape(-1, 2, step, LANES)
-        low, high = halves[:, 0], halves[:, 1]
-        group = np.stack([low + high, low - high], axis=1).reshape(-1, LANES)
-        step *= 2
-    return group
+    return _butterflies(group, LANES, len(group) * LANES)
 
 
 def within(group):
     """Compute the Walsh-Hadamard transform, not normalised, of the 16 lanes of each vector of a group."""
-    step = 1
-    while step < LANES:
+    return _butterflies(group, 1, LANES)
+
+
+def _butterflies(group: Any, step: int, end: int) -> Any:
+    while step < end:
         halves = group.reshape(-1, 2, step)
         low, high = halves[:, 0], halves[:, 1]
         group = np.stack([low + high, low - high], axis=1).reshape(-1, LANES)

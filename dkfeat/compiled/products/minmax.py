@@ -6,6 +6,7 @@ P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,20 @@ _LOW_HALF, _GOLDEN = np.uint64(0xFFFFFFFF), np.uint64(0x9E3779B9)
 _EMPTY = -2
 _AT_ONCE = 4
 """Number of columns whose minima are added before a sum goes back to memory."""
+
+
+class SplitRows(NamedTuple):
+    """Rows after the sign split, raised to the power p; each scaled by a power of two, so that no value overflows."""
+
+    indptr: NDArray[np.int64]
+    coordinates: NDArray[np.int64]
+    """``2 * feature``, plus 1 for the negative part; ascending in each row."""
+    values: NDArray[np.float64]
+    """In (0, 2)."""
+    exponents: NDArray[np.int64]
+    """A row is its values times ``2^exponent``."""
+    totals: NDArray[np.float64]
+    """Each row's sum of values, added in ascending order of coordinate."""
 
 
 @kernel
@@ -77,38 +92,27 @@ def _column(values, colptr, position):
 
 @kernel
 def minmax_similarities(
-    indptr: NDArray[np.int64],
+    x_rows: SplitRows,
     positions: NDArray[np.int32],
-    values: NDArray[np.float64],
-    x_exponents: NDArray[np.int64],
-    x_totals: NDArray[np.float64],
-    colptr: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    column_values: NDArray[np.float64],
-    y_exponents: NDArray[np.int64],
-    y_totals: NDArray[np.float64],
+    y_rows: SplitRows,
+    columns: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]],
     powers_of_two: NDArray[np.float64],
     lower_only: bool,
     similarities: NDArray[np.float64],
 ) -> None:
     """Fill `similarities` with sum(min) / sum(max) of every x row and every y row.
 
-    A row is its positive values times ``2^exponent``. A y row is scaled to the exponent of the x row, which is exact,
-    so that no sum overflows: a far larger row becomes infinite and gives 0, a far smaller one becomes 0.
+    A y row is scaled to the exponent of the x row, which is exact, so that no sum overflows: a far larger row becomes
+    infinite and gives 0, a far smaller one becomes 0.
 
     Parameters
     ----------
-    indptr : ndarray of shape (n_x + 1,), int64
-        Row bounds of x in CSR order.
+    x_rows : SplitRows
     positions : ndarray of shape (nnz_x,), int32
         Column of the y side with the same coordinate; -1 if y has none.
-    values : ndarray of shape (nnz_x,), float64
-        In (0, 2).
-    x_exponents, y_exponents : ndarray of shape (n_x,) and (n_y,), int64
-    x_totals, y_totals : ndarray of shape (n_x,) and (n_y,), float64
-        Each row's sum of values, added in ascending order of coordinate.
-    colptr, rows, column_values : ndarray, int64, int64, float64
-        The y side, column by column; rows ascend within a column. Zeros are allowed.
+    y_rows : SplitRows
+    columns : tuple of ndarray, int64, int64, float64
+        The y side, column by column: bounds, rows, which ascend in a column, and values. Zeros are allowed.
     powers_of_two : ndarray of shape (2 * span + 1,), float64
         ``2^(d - span)`` at position d; differences of exponents are limited to the span.
     lower_only : bool
@@ -116,6 +120,9 @@ def minmax_similarities(
     similarities : ndarray of shape (n_x, n_y), float64
         Zeros on entry; the result on return. 0 if a row has no values.
     """
+    indptr, values, x_exponents, x_totals = x_rows.indptr, x_rows.values, x_rows.exponents, x_rows.totals
+    y_exponents, y_totals = y_rows.exponents, y_rows.totals
+    colptr, rows, column_values = columns
     n_x, n_y = similarities.shape
     span = powers_of_two.shape[0] // 2
     scales = np.empty(n_y, np.float64)
@@ -171,16 +178,8 @@ def _slot_of(coordinate, multiplier, shift, mask):
 
 @kernel
 def minmax_of_pairs(
-    indptr: NDArray[np.int64],
-    coordinates: NDArray[np.int64],
-    values: NDArray[np.float64],
-    exponents: NDArray[np.int64],
-    totals: NDArray[np.float64],
-    y_indptr: NDArray[np.int64],
-    y_coordinates: NDArray[np.int64],
-    y_values: NDArray[np.float64],
-    y_exponents: NDArray[np.int64],
-    y_totals: NDArray[np.float64],
+    x_rows: SplitRows,
+    y_rows: SplitRows,
     left: NDArray[np.int64],
     right: NDArray[np.int64],
     n_coordinates: int,
@@ -194,10 +193,8 @@ def minmax_of_pairs(
 
     Parameters
     ----------
-    indptr, coordinates, values, exponents, totals : ndarray
-        Rows x, as in `minmax_similarities`; coordinates are distinct in a row, and below 2^62.
-    y_indptr, y_coordinates, y_values, y_exponents, y_totals : ndarray
-        Rows y; coordinates ascend in a row.
+    x_rows, y_rows : SplitRows
+        Coordinates are below 2^62.
     left, right : ndarray of shape (n_pairs,), int64
         Row x and row y of each pair.
     n_coordinates : int
@@ -205,6 +202,7 @@ def minmax_of_pairs(
     powers_of_two : ndarray of shape (2 * span + 1,), float64
         As in `minmax_similarities`.
     similarities : ndarray of shape (n_pairs,), float64
+        Filled by the call.
 
     Notes
     -----
@@ -212,6 +210,8 @@ def minmax_of_pairs(
     coordinates are found by a hash. The key of a slot is twice the coordinate that the slot holds, plus 1 if another
     one belongs in it but is in one of the next slots. The value of an empty slot is 0, and adds nothing.
     """
+    indptr, coordinates, values, exponents, totals = x_rows
+    y_indptr, y_coordinates, y_values, y_exponents, y_totals = y_rows
     span = powers_of_two.shape[0] // 2
     longest = 0
     for pair in range(left.shape[0]):

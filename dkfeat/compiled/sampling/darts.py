@@ -520,13 +520,8 @@ def sample(
 
 
 def _run(given: _Entries, n_components: int, seed: int, bits: int, results: _Results) -> None:
-    entries = _Entries(
-        owned(given.indptr, np.int64),
-        owned(given.columns, np.int32 if given.columns.dtype == np.int32 else np.int64),
-        owned(given.exponents, np.int32),
-        owned(given.fractions, np.uint32),
-        owned(given.negative, np.bool_),
-    )
+    of_columns = np.int32 if given.columns.dtype == np.int32 else np.int64
+    entries = _Entries(*map(owned, given, (np.int64, of_columns, np.int32, np.uint32, np.bool_)))
     n_tiles = -(-n_components // TILE)
     size = -(-n_components // n_tiles)
     keys = np.array([_key(seed, tile) for tile in range(n_tiles)], np.uint64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike, fspath
@@ -160,14 +161,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         text = (folder / RECORD).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
         record = json.loads(text)
         results = record["results"]
         is_known = record["format"] == 1 and isinstance(record["settings"], dict)
         if is_known and (results is None or {*results} == {*_RESULTS}):
             return dict(record)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
     raise ShardError(f"{folder / RECORD}: not as this version of dkfeat writes it; choose another folder")
 
 

@@ -3,52 +3,7 @@
 import numpy as np
 import pytest
 
-from dkfeat.compiled.products.minmax import minmax_of_pairs, minmax_similarities, mirror_lower, split_rows
-
-
-def similarities(x_exponents, *, lower_only=False):
-    # two rows over two coordinates: (1, 2) and (2, 0), the x side times 2^exponent
-    indptr = np.array([0, 2, 3])
-    positions = np.array([0, 1, 0])
-    values = np.array([1.0, 2.0, 2.0])
-    totals = np.array([3.0, 2.0])
-    colptr, rows, columns = np.array([0, 2, 3]), np.array([0, 1, 0]), np.array([1.0, 2.0, 2.0])
-    powers = 2.0 ** np.arange(-4.0, 5.0)
-    out = np.zeros((2, 2))
-    minmax_similarities(
-        indptr, positions, values, x_exponents, totals,
-        colptr, rows, columns, np.zeros(2, np.int64), totals,
-        powers, lower_only, out,
-    )  # fmt: skip
-    return out
-
-
-def test_minmax_similarities__sums_over_shared_coordinates():
-    assert similarities(np.array([0, 0])).tolist() == [[1.0, 0.25], [0.25, 1.0]]
-
-
-def test_minmax_similarities__lower_triangle_alone():
-    assert similarities(np.array([0, 0]), lower_only=True).tolist() == [[1.0, 0.0], [0.25, 1.0]]
-
-
-def test_minmax_similarities__exponents_scale_rows():
-    # (4, 8) against (1, 2) and (2, 0): 3 / 12 and 2 / 12; (1, 0) against them: 1 / 3 and 1 / 2
-    np.testing.assert_allclose(similarities(np.array([2, -1])), [[3 / 12, 2 / 12], [1 / 3, 1 / 2]], rtol=1e-15)
-
-
-def test_minmax_similarities__exponents_beyond_the_span_count_as_the_span():
-    assert np.array_equal(similarities(np.array([4, -4])), similarities(np.array([400, -400])))
-
-
-def test_minmax_similarities__coordinates_that_y_lacks_count_in_the_total_only():
-    out = np.zeros((1, 1))
-    one = np.array([1.0])
-    minmax_similarities(
-        np.array([0, 2]), np.array([-1, 0]), np.array([3.0, 1.0]), np.array([0]), np.array([4.0]),
-        np.array([0, 1]), np.array([0]), one, np.array([0]), one,
-        np.ones(1), False, out,
-    )  # fmt: skip
-    assert out.tolist() == [[0.25]]
+from dkfeat.compiled.products.minmax import SplitRows, minmax_of_pairs, mirror_lower, split_rows
 
 
 @pytest.mark.parametrize("n_coordinates", [8, 2**40])  # a slot for each coordinate, or hashed slots
@@ -56,9 +11,9 @@ def test_minmax_of_pairs__coordinates_of_one_slot(n_coordinates):
     step = 1 if n_coordinates == 8 else 2**32  # equal low halves: all belong in one slot
     indptr, coordinates = np.array([0, 3, 5]), np.array([0, 2, 5, 2, 7]) * step
     values, totals = np.array([1.0, 1.5, 0.5, 1.0, 1.0]), np.array([3.0, 2.0])
-    rows = indptr, coordinates, values, np.zeros(2, np.int64), totals
+    rows = SplitRows(indptr, coordinates, values, np.zeros(2, np.int64), totals)
     out = np.empty(4)
-    minmax_of_pairs(*rows, *rows, np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), n_coordinates, np.ones(1), out)
+    minmax_of_pairs(rows, rows, np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), n_coordinates, np.ones(1), out)
     assert out.tolist() == [1.0, 0.25, 0.25, 1.0]
 
 
