@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import Pipeline
-from sklearn.svm import SVC
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -217,6 +216,8 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
         PlanError
             If the kernel values do not fit in memory; the message names their size.
         """
+        from sklearn.svm import SVC  # late import: pipelines do not need it
+
         self._kernel = named_kernel(self.kernel, self.kernel_params)
         C = check_real(self.C, "C", above=0)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
