@@ -16,7 +16,6 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.kernels import named_kernel
 from dkfeat.learn.checks import check_fits, check_several_classes
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.validation import check_columns, check_real
@@ -216,7 +215,10 @@ class KernelMachine(ClassifierMixin, BaseEstimator):
         PlanError
             If the kernel values do not fit in memory; the message names their size.
         """
-        from sklearn.svm import SVC  # late import: pipelines do not need it
+        # late imports: pipelines need neither
+        from sklearn.svm import SVC
+
+        from dkfeat.kernels import named_kernel
 
         self._kernel = named_kernel(self.kernel, self.kernel_params)
         C = check_real(self.C, "C", above=0)
