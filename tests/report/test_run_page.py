@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 from scipy import sparse
 
 import dkfeat
@@ -76,30 +75,3 @@ def test_page__browser_shows_its_figures(page, tmp_path):
     assert dots.count("<use") == 1500
     assert re.search(r"<title>([^<]*)", dom)[1] == f"Report of {known['target']}"  # no script of the data ran
     assert "<script" not in dom
-
-
-@pytest.mark.slow
-@needs_browser
-@pytest.mark.parametrize(("scheme", "back"), [(1, (255, 255, 255)), (0, (22, 24, 28))], ids=["light", "dark"])
-def test_page__screenshot_has_content(page, tmp_path, scheme, back):
-    _, file = page
-    shot = tmp_path / "page.png"
-    browse(
-        file,
-        tmp_path,
-        f"--blink-settings=preferredColorScheme={scheme}",
-        f"--screenshot={shot}",
-        "--window-size=1000,3600",
-    )
-    pixels = read_png(shot)
-    assert pixels.shape == (3600, 1000, 3)
-    assert tuple(pixels[5, 5]) == back
-    marked = (pixels != back).any(axis=2)
-    assert 0.02 < marked.mean() < 0.5
-    filled = marked.reshape(36, 100, 1000).any(axis=(1, 2))
-    assert filled[: filled.nonzero()[0][-1]].mean() > 0.9  # no part of the page is blank
-
-
-def read_png(file: Path) -> np.ndarray:
-    """Pixels of shape (height, width, 3), from 0 to 255."""
-    return np.round(imread(file)[:, :, :3] * 255).astype(int)
