@@ -22,7 +22,7 @@ def test_store__that_is_well_is_left_empty(bucket, options):
     ("trouble", "words"),
     [
         ("403", ("403 AccessDenied", "allow reading, listing, writing and deleting")),
-        ("overwrite", ("an object was created twice; this store cannot exclude a second writer",)),
+        ("overwrite", ("a file was created twice; this storage cannot exclude a second writer",)),
         ("no bucket", ("check that the bucket exists",)),
     ],
 )
