@@ -115,6 +115,11 @@ def test_load_config__refuses_with_the_key_path(tmp_path, text, words):
         assert word in str(caught.value)
 
 
+def test_load_config__missing_file_is_a_config_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
 def aliases_of_aliases(levels):
     """Write a list that stands for 10 to the power of `levels` numbers."""
     text = "&a0 [" + ", ".join("1" * 10) + "]"
