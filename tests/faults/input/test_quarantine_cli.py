@@ -69,7 +69,7 @@ def test_job_file__sets_rows_aside(made, most):
     part = {"source": {"urlpath": str(folder / "rows.svm")}, "out": str(folder / "job"), "map": {"name": "gcws"}}
     job = JobConfig.from_mapping({"featurize": [{**part, "on_bad_row": "quarantine", "max_bad_rows": most}]})
     assert job.featurize[0].to_mapping()["max_bad_rows"] == most
-    assert run_featurize(job.featurize[0], job.run, progress=False).n_bad_rows == 2
+    assert run_featurize(job.featurize[0], job.run).n_bad_rows == 2
 
 
 def test_bad_row__names_the_option_that_sets_it_aside_where_there_is_one(tmp_path):
