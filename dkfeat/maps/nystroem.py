@@ -44,7 +44,7 @@ class _FittedNystroem(Fitted):
     def __reduce__(self) -> tuple[Any, ...]:  # values computed from the landmarks are not pickled
         return partial(_FittedNystroem, params=self.params, seed=self.seed, landmarks=self.landmarks), ()
 
-    @property
+    @cached_property
     def kernel(self) -> NamedKernel:
         """Kernel with its parameters."""
         return NamedKernel(self.params["kernel"], self.params["kernel_params"])
