@@ -151,7 +151,7 @@ SCHEMAS = [
     ({}, {}, "column features: no column of numbers is left"),
     ({"": [1, 2], "x": [1, 2]}, {}, "column '': a column of numbers without a name; .* by features="),
     ({}, {"features": "y"}, "column y: .*: the file has label; pass features= .--features.$"),
-    (X, {"label": "lable"}, "column lable: there is no such column: the file has x, label; did you mean 'label'.$"),
+    (X, {"label": "labels"}, "column labels: there is no such column: the file has x, label; did you mean 'label'.$"),
     (X, {"query_id": "session"}, "column session: .*; pass query_id= .--query-column.$"),
     ({"x": TEXT}, {"features": "x"}, "column x: is string, but feature columns are numbers"),
     (X | {"label": TEXT}, {}, "column label: is string, but labels are numbers; number the classes first"),
