@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from dkfeat.errors import ConfigError, SourceError, cause_of
 from dkfeat.filesystems.urls import Retries, shown_url
 from dkfeat.messages import nearest
-from dkfeat.store.outputs import check_outside
+from dkfeat.store.outputs import check_outside, write_output
 
 logger = logging.getLogger(__name__)
 
@@ -316,7 +316,7 @@ class _File:
         if self._path.exists():
             facts = self._checked(self._path, record, "remove it, and it is fetched again")
             if record is None:  # copied by hand, or the fetch was killed before it wrote the record
-                with suppress(PermissionError):  # a shared folder of another user: the file is checked each time
+                with suppress(OSError):  # a shared folder of another user: the file is checked each time
                     self._write_record(facts, {})
             return self._path
         report = None if progress is None else partial(progress, self._file.name)
@@ -385,12 +385,7 @@ class _File:
     def _write_record(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
         origin = {key: version.get(key) for key in ("url", "etag", "modified")}
         record = {**facts, **origin, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
-        temporary = self._record_path.with_suffix(".tmp")  # no other writer: the folder is locked
-        with temporary.open("wb") as file:
-            file.write(json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._record_path)
+        write_output(self._record_path, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
     def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
         received = download.bytes_received

@@ -97,16 +97,16 @@ class RunReport(page.Page):
         figures = {}
         if self.data is not None:
             manifest = self.data.manifest
-            size = manifest.size
-            figures["rows"] = f"{manifest.rows:,}"
-            if self.data.has_features:
-                figures["features"] = f"{self.data.shape[1]:,}"
-            figures["shards"] = f"{len(manifest.shards):,}"
-            figures["size"] = show_bytes(size)
-            if manifest.rows:
-                figures["bytes a row"] = f"{size / manifest.rows:,.1f}"
-            figures["empty rows"] = f"{manifest.n_empty_rows:,}"
-            figures["rows set aside"] = f"{manifest.n_bad_rows:,}"
+            figures = {
+                "rows": f"{manifest.rows:,}",
+                "features": f"{self.data.shape[1]:,}" if self.data.has_features else "",
+                "shards": f"{len(manifest.shards):,}",
+                "size": show_bytes(manifest.size),
+                "bytes a row": f"{manifest.size / manifest.rows:,.1f}" if manifest.rows else "",
+                "empty rows": f"{manifest.n_empty_rows:,}",
+                "rows set aside": f"{manifest.n_bad_rows:,}",
+            }
+            figures = {name: value for name, value in figures.items() if value}
         stage = None if self.last_run is None else self.last_run.main_stage
         if stage is not None and stage.seconds > 0:
             figures["rows a second"] = f"{stage.rows / stage.seconds:,.0f}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,14 +20,15 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import show_bytes, shown
 
 if TYPE_CHECKING:
+    from dkfeat.cli.output import LogLines
     from dkfeat.datasets import DatasetInfo
 
 
 HELD_OUT = 0.5
 """Share of rows kept for testing."""
 READ_BYTES = 1 << 20
-REPORT_SECONDS = {True: 0.2, False: 10.0}
-"""Seconds between two progress reports, on a terminal and elsewhere."""
+REPORT_SECONDS = 5.0
+"""Seconds between two progress reports of a download."""
 
 
 @click.command(cls=DkfeatCommand)
@@ -278,14 +278,7 @@ def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: st
 )
 @output_options
 @click.pass_context
-def fetch(
-    ctx: click.Context,
-    names: tuple[str, ...],
-    part: Literal["train", "test"] | None,
-    folder: str | None,
-    mirror: str | None,
-    retry_seconds: float,
-) -> None:
+def fetch(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None:
     """Download data sets that are not in the cache, and print the paths of their files.
 
     The same command continues an interrupted download. A file that exists is
@@ -304,10 +297,7 @@ def fetch(
     for name in names:
         find_dataset(name)  # so that a wrong name is an error before the others are downloaded
     for name in names:
-        with _Progress(ctx) as progress:
-            one = download(
-                name, part=part, folder=folder, mirror=mirror, retry_seconds=retry_seconds, progress=progress
-            )
+        one = download(name, **options, progress=_reporter(log_of(ctx)))
         print_result(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
         for path in one.files:
             echo(str(path), raw=True)  # scripts use it as it is
@@ -318,31 +308,20 @@ def _known(info: DatasetInfo) -> dict[str, Any]:
     return known | {"rows": {part: file.rows for part, file in info.files.items()}}
 
 
-class _Progress:
-    """Progress of downloads on standard error: one line on a terminal, a line every few seconds elsewhere."""
+def _reporter(log: LogLines | None) -> Callable[[str, int, int | None], None]:
+    """Return a function that reports a download every few seconds and at its end, as a line on standard error."""
+    due = 0.0
 
-    def __init__(self, ctx: click.Context) -> None:
-        self._quiet, self._log = is_quiet(), log_of(ctx)
-        self._is_terminal = self._log is None and sys.stderr.isatty()
-        self._next, self._line = 0.0, ""
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._line:
-            click.echo(err=True)
-
-    def __call__(self, name: str, done: int, total: int | None) -> None:
-        is_last = done == total
-        if self._quiet or (time.monotonic() < self._next and not is_last):
+    def report(name: str, done: int, total: int | None) -> None:
+        nonlocal due
+        if is_quiet() or (time.monotonic() < due and done != total):
             return
-        self._next = time.monotonic() + REPORT_SECONDS[self._is_terminal]
-        if self._log is not None:
-            self._log("progress", stage="fetch", file=name, bytes=done, total_bytes=total)
-            return
-        line = f"{name}: {show_bytes(done)}" + ("" if total is None or is_last else f" of {show_bytes(total)}")
-        click.echo(f"\r{line:<{len(self._line)}}" if self._is_terminal else line, err=True, nl=not self._is_terminal)
-        self._line = line if self._is_terminal and not is_last else ""
-        if self._is_terminal and is_last:
-            click.echo(err=True)
+        due = time.monotonic() + REPORT_SECONDS
+        if log is not None:
+            log("progress", stage="fetch", file=name, bytes=done, total_bytes=total)
+        else:
+            note(
+                f"{name}: {show_bytes(done)}" + ("" if total in (None, done) else f" of {show_bytes(total)}"), err=True
+            )
+
+    return report

@@ -23,6 +23,7 @@ from dkfeat.config import RunConfig
 from dkfeat.messages import counted, show_bytes
 
 if TYPE_CHECKING:
+    from dkfeat.engine.open import Target
     from dkfeat.store.commit.maintenance import Status
 
 
@@ -237,17 +238,7 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
 @storage_option("RUN and SOURCE")
 @output_options
 @click.pass_context
-def report(
-    ctx: click.Context,
-    /,
-    run: str,
-    source: tuple[str, ...],
-    out: str,
-    overwrite: bool,
-    pair_rows: int,
-    seed: int,
-    storage_options: dict[str, Any] | None,
-) -> None:
+def report(ctx: click.Context, /, run: str, source: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> None:
     """Write a page about RUN, a folder of shards, predictions or duplicates.
 
     The page shows the source and the settings, rows per second over time, rows
@@ -278,17 +269,15 @@ def report(
             raise click.UsageError(
                 f"{given} is for kernel estimates of shards, but {run} holds duplicates; leave it out"
             )
-        found: Any = duplicates_report(run, list(source) or None, storage_options=storage_options)
+        found: Any = duplicates_report(run, list(source) or None, storage_options=options["storage_options"])
         rows = found.source_note or ("side by side" if found.samples else "no pairs")
         record, shown = found.to_mapping(), {"report": out, **found.figures, "samples": rows}
     else:
-        options = options_at(run, storage_options)
-        if holds_model(run, options):
+        target = Target(run, storage_options=options_at(run, options["storage_options"]))
+        if holds_model(run, target.storage_options):
             raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
-        target = Target(run, storage_options=options)
-        found = run_report(
-            target, list(source) or None, pair_rows=pair_rows, random_state=seed, storage_options=storage_options
-        )
+        options["random_state"] = options.pop("seed")
+        found = run_report(target, list(source) or None, **options)
         record, shown = found.to_mapping(), {"report": out, "state": found.status.state}
         if "rows" in record:
             size = show_size(record["size"], record["rows"])
@@ -322,13 +311,16 @@ def verify(
       dkfeat verify model
       dkfeat verify features/train --json
     """
+    from dkfeat.engine.open import Target
+
     record: dict[str, Any] = {"target": target, "problems": []}
     try:
         if not holds_model(target, storage_options):
             execution = run_arguments(ctx, where)
-            _verify_shards(target, storage_options, execution, record)
+            shards = Target(target, storage_options=options_at(target, storage_options))
+            _verify_shards(shards, execution, record)
             if inputs:
-                _verify_inputs(target, inputs, storage_options, execution, record)
+                _verify_inputs(shards, inputs, execution | {"storage_options": storage_options}, record)
         elif inputs:
             raise click.UsageError(f"{target} is a model; --inputs is for the folder of shards that it was trained on")
         else:
@@ -353,13 +345,11 @@ def _verify_model(target: str, options: Mapping[str, Any] | None, record: dict[s
     note(f"{target}: model of {len(model.classes):,} classes and {n_features:,} features, all as saved")
 
 
-def _verify_shards(
-    target: str, options: Mapping[str, Any] | None, where: dict[str, Any], record: dict[str, Any]
-) -> None:
+def _verify_shards(target: Target, where: dict[str, Any], record: dict[str, Any]) -> None:
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.errors import ShardError
 
-    data = open_shards(target, storage_options=options_at(target, options))
+    data = open_shards(target.path, storage_options=target.storage_options)
     report = data.verify(**where | {"progress": False})
     record |= {"kind": "shards", "shards": report.n_shards, "size": report.n_bytes}
     record |= {"problems": report.problems, "not_listed": report.unlisted}
@@ -367,32 +357,24 @@ def _verify_shards(
     _list("not listed, ignored by readers", report.unlisted)
     if report.problems:
         raise ShardError(
-            f"{target}: {len(report.problems):,} problems, listed on standard output; delete the shards named there "
-            "and repeat the run that wrote them, which writes missing shards"
+            f"{target.path}: {len(report.problems):,} problems, listed on standard output; delete the shards named "
+            "there and repeat the run that wrote them, which writes missing shards"
         )
-    note(f"{target}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
+    note(f"{target.path}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
     environments = data.manifest.numeric_envs
     record["numeric_envs"] = environments
     if len(environments) > 1:
         note(
-            f"{target}: processes of {len(environments):,} numeric environments made the shards, so the last bits of "
-            "equal rows may differ between shards: " + "; ".join(environments)
+            f"{target.path}: processes of {len(environments):,} numeric environments made the shards, so the last bits "
+            "of equal rows may differ between shards: " + "; ".join(environments)
         )
 
 
-def _verify_inputs(
-    target: str,
-    source: tuple[str, ...],
-    options: Mapping[str, Any] | None,
-    where: dict[str, Any],
-    record: dict[str, Any],
-) -> None:
+def _verify_inputs(target: Target, source: tuple[str, ...], where: dict[str, Any], record: dict[str, Any]) -> None:
     from dkfeat.engine.dataset.verify import verify_inputs
-    from dkfeat.engine.open import Target
     from dkfeat.errors import SpecConflictError
 
-    at_target = options_at(target, options)
-    report = verify_inputs(Target(target, storage_options=at_target), source, storage_options=options, **where)
+    report = verify_inputs(target, source, **where)
     record["inputs"] = {"sources": report.n_sources, "ranges": report.n_pieces, "problems": report.problems}
     record["inputs"] |= {"touched": report.touched, "new": report.new}
     _list("problem", report.problems)
@@ -400,9 +382,9 @@ def _verify_inputs(
     _list("not committed yet", report.new)
     if report.problems:
         raise SpecConflictError(
-            f"{target}: its source has changed, {len(report.problems):,} problems are listed on standard output"
+            f"{target.path}: its source has changed, {len(report.problems):,} problems are listed on standard output"
         )
-    note(f"{target}: {report.n_sources:,} sources, {report.n_pieces:,} ranges, all unchanged")
+    note(f"{target.path}: {report.n_sources:,} sources, {report.n_pieces:,} ranges, all unchanged")
 
 
 def _list(kind: str, lines: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -121,17 +121,7 @@ def index(ctx: click.Context, /, shards: str, **options: Any) -> None:
 @storage_option("SHARDS and SOURCE")
 @execution_options
 @click.pass_context
-def duplicates(
-    ctx: click.Context,
-    /,
-    shards: str,
-    out: str,
-    threshold: float,
-    verify: Literal["codes", "exact"],
-    source: tuple[str, ...],
-    storage_options: dict[str, Any] | None,
-    **where: Any,
-) -> None:
+def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> None:
     """Find the rows of SHARDS that are copies or near copies of others.
 
     SHARDS is a folder of codes made by gcws or dart. DIR gets two folders of
@@ -148,15 +138,8 @@ def duplicates(
     """
     from dkfeat.neighbors import duplicates as run
 
-    found = run(
-        shards,
-        threshold,
-        target=out,
-        verify=verify,
-        source=source or None,
-        storage_options=storage_options,
-        **run_arguments(ctx, where),
-    )
+    named = {name: options[name] for name in ("threshold", "verify", "storage_options")}
+    found = run(shards, target=out, source=options["source"] or None, **named, **run_arguments(ctx, options))
     shown = {
         "rows": f"{found.n_rows:,}",
         "copies": f"{found.n_copies:,} rows with the codes of an earlier one",
@@ -182,15 +165,7 @@ def duplicates(
 @storage_option("SHARDS")
 @run_options
 @click.pass_context
-def drop_duplicates(
-    ctx: click.Context,
-    /,
-    shards: str,
-    duplicates: str,
-    out: str,
-    storage_options: dict[str, Any] | None,
-    **options: Any,
-) -> None:
+def drop_duplicates(ctx: click.Context, /, shards: str, duplicates: str, out: str, **options: Any) -> None:
     """Copy SHARDS without the duplicates in DUPLICATES.
 
     DUPLICATES is the folder that `dkfeat duplicates` wrote for SHARDS. Of each
@@ -206,7 +181,7 @@ def drop_duplicates(
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.neighbors import drop_duplicates as run
 
-    data = open_shards(shards, storage_options=options_at(shards, storage_options))
+    data = open_shards(shards, storage_options=options_at(shards, options["storage_options"]))
     manifest = run(data, duplicates, target_of(out, options), **run_arguments(ctx, options))
     dropped = data.n_rows - manifest.rows
     summary_of(manifest, "target", out, dropped=dropped)

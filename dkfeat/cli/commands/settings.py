@@ -41,13 +41,7 @@ WIDEST_NAME = len("temporary files")
 @storage_option("--store")
 @output_options
 @click.pass_context
-def doctor(
-    ctx: click.Context,
-    scheduler: str | None,
-    scheduler_file: str | None,
-    stores: tuple[str, ...],
-    storage_options: dict[str, Any] | None,
-) -> None:
+def doctor(ctx: click.Context, /, **options: Any) -> None:
     """Check this machine, a cluster or a store, and suggest remedies.
 
     Each line is ok, warn (runs work, but slower or less safely) or fail (runs end
@@ -59,10 +53,10 @@ def doctor(
       dkfeat doctor
       dkfeat doctor --scheduler tcp://10.0.0.1:8786 --store s3://bucket/features
     """
-    if scheduler and scheduler_file:
+    if options["scheduler"] and options["scheduler_file"]:
         raise click.UsageError("--scheduler and --scheduler-file name a scheduler each; give one of them", ctx)
     found: list[Check] = []
-    for check in _checks(scheduler, scheduler_file, stores, storage_options):
+    for check in _checks(**options):
         found.append(check)
         if check.state != "ok" or not is_quiet():
             _show(check)
@@ -76,7 +70,7 @@ def doctor(
 
 
 def _checks(
-    scheduler: str | None, scheduler_file: str | None, stores: tuple[str, ...], options: dict[str, Any] | None
+    scheduler: str | None, scheduler_file: str | None, stores: tuple[str, ...], storage_options: Any
 ) -> Iterator[Check]:
     """Run the checks in order; a failed import gives a check that fails, the last one."""
     from dkfeat.doctor import Check
@@ -86,7 +80,7 @@ def _checks(
 
         yield from check_machine()
         for url in stores:
-            yield from check_store(url, options)
+            yield from check_store(url, storage_options)
         yield from check_cluster(scheduler, scheduler_file)
     except ImportError as error:
         to_do = f"in a clone of dkfeat's repository: {sys.executable} -m pip install --force-reinstall ."

@@ -195,18 +195,7 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
 @output_options
 @click.pass_context
 def compare(
-    ctx: click.Context,
-    /,
-    source: tuple[str, ...],
-    test: tuple[str, ...],
-    maps: str,
-    exact: bool | None,
-    seed: int,
-    out: str | None,
-    overwrite: bool,
-    output: str,
-    progress: bool,
-    **options: Any,
+    ctx: click.Context, /, source: tuple[str, ...], test: tuple[str, ...], out: str | None, **options: Any
 ) -> None:
     """Compare feature maps on the rows of SOURCE and recommend one.
 
@@ -226,24 +215,28 @@ def compare(
     from dkfeat.store.outputs import check_folder
 
     if out is not None:
-        check_folder(out, FILES, inputs=[*source, *test], overwrite=overwrite)  # before the comparison, not after
-    of_exact = {None: ["exact-if-small"], True: ["exact"], False: []}[exact]
+        check_folder(
+            out, FILES, inputs=[*source, *test], overwrite=options["overwrite"]
+        )  # before the comparison, not after
+    of_exact = {None: ["exact-if-small"], True: ["exact"], False: []}[options["exact"]]
     comparison = run(
         make_source(source, options),
         test=make_source(test, options) if test else options["test_fraction"],
-        maps=[name.strip() for name in maps.split(",")],
+        maps=[name.strip() for name in options["maps"].split(",")],
         n_components=options["k"],
         solver=make_solver("liblinear", options),
         baselines=["linear"] * options["linear"] + of_exact,
-        random_state=seed,
-        progress=progress_of(ctx, lambda log: lambda result: log("result", message=result.describe()), wanted=progress),
+        random_state=options["seed"],
+        progress=progress_of(
+            ctx, lambda log: lambda found: log("result", message=found.describe()), wanted=options["progress"]
+        ),
         **{name: options[name] for name in ("gamma", "minutes")},
     )
     if out is not None:
-        comparison.save(out, overwrite=overwrite)
-    if output == "json" or is_given(JSON):
+        comparison.save(out, overwrite=options["overwrite"])
+    if options["output"] == "json" or is_given(JSON):
         print_json(comparison.to_mapping())
-    elif output == "csv" or not is_quiet():
-        click.echo(comparison.to_csv() if output == "csv" else comparison.to_text(), nl=False)
+    elif options["output"] == "csv" or not is_quiet():
+        click.echo(comparison.to_csv() if options["output"] == "csv" else comparison.to_text(), nl=False)
     if out is not None:
         note(f"tables and plot are in {out}", err=True)
