@@ -29,36 +29,13 @@ def render(template: str, **values: object) -> str:
         Name of the file.
     **values
         Variables of the template. Each is escaped where the template shows it, unless it is marked as safe there.
-    """
-    return _environment().get_template(template).render(values)
-
-
-def page(title: str, parts: Sequence[str]) -> str:
-    """HTML page with a title and parts that are HTML already.
 
     Examples
     --------
-    >>> "<h1>a &lt; b</h1>" in page("a < b", [])
+    >>> "<h1>a &lt; b</h1>" in render("page.html", title="a < b")
     True
     """
-    return render("page.html", title=title, parts=parts)
-
-
-def picture(png: bytes, alt: str) -> str:
-    """HTML of a PNG image; `alt` is its text for people who cannot see it."""
-    data = base64.b64encode(png).decode("ascii")
-    return f'<figure><img alt="{_escape(alt)}" src="data:image/png;base64,{data}"></figure>'
-
-
-def table(title: str, rows: Sequence[Mapping[str, object]], note: str = "") -> str:
-    """HTML table with a column for each key of any row, numbers shortened; an empty text for no rows.
-
-    Examples
-    --------
-    >>> table("Classes", [{"label": 1}, {"label": 2, "f1": 0.5}]).splitlines()[-2:]
-    ['<tr><td>2</td><td>0.5000</td></tr>', '</table></div>']
-    """
-    return str(_environment().get_template("parts.html").module.table(rows, title, note)).strip()
+    return _environment().get_template(template).render(values)
 
 
 def card(
@@ -136,11 +113,8 @@ def _environment() -> Any:
     made.globals["MARK"] = MARK
     made.filters |= {"shown": _shown, "columns": _columns}
     made.filters |= {"bytes": show_bytes, "counted": counted, "number": "{:,}".format}
+    made.filters["base64"] = lambda data: base64.b64encode(data).decode("ascii")
     return made
-
-
-def _escape(text: str) -> str:
-    return str(_environment().filters["escape"](shown(text)))
 
 
 def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:

@@ -9,6 +9,12 @@ from dkfeat import html
 HOSTILE = "<script>alert('x')</script>"
 
 
+def evaluation_page(text):
+    rows = [{text: text}]
+    values = {"figures": rows, "pictures": [(b"", text)], "classes": rows, "errors": rows}
+    return html.render("evaluation.html", title=text, most_classes=1, **values)
+
+
 def test_card__escapes_everything_that_is_told():
     made = html.card(
         HOSTILE, {HOSTILE: HOSTILE}, note=HOSTILE, details={HOSTILE: {HOSTILE: HOSTILE}, "t": [{HOSTILE: HOSTILE}]}
@@ -21,10 +27,10 @@ def test_card__escapes_everything_that_is_told():
 def test_pages_and_cards__have_no_control_characters():
     text = "red \x1b[31m\u202e\x00\udcff"
     made = html.card(text, {text: text}, note=text, details={text: {text: text}, "t": [{text: text}]})
-    made += html.page(text, [html.table(text, [{text: text}], text), html.picture(b"", text)])
+    made += evaluation_page(text)
     made += html.sparkline([1], text)
     assert made.replace("\n", "").isprintable()
-    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 18
+    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 20
 
 
 def test_card__leaves_out_empty_details_and_has_no_colours_of_its_own():
@@ -51,7 +57,7 @@ def test_sparkline__joins_many_values():
 
 
 def test_page__is_light_and_dark_and_fits_a_phone():
-    made = html.page("a", [html.table("Classes", [{"label": 1}])])
+    made = evaluation_page("a")
     assert "prefers-color-scheme: dark" in made
     assert 'name="viewport"' in made
     assert not re.search(r"<script|<link|https?://", made)

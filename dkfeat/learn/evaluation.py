@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, PredictionErrorDisplay, RocCurveDisplay
 
-from dkfeat.html import page, picture, table
+from dkfeat.html import render
 from dkfeat.plot import check_plots, draw
 from dkfeat.store.outputs import check_folder, write_output
 
@@ -99,16 +99,16 @@ class Evaluation:
         figures = {name: value for name, value in facts.items() if isinstance(value, float | int)}
         if not self.n_unknown:
             del figures["rows_of_unknown_label"]
-        n_classes = len(self.per_class)
-        note = f"The first {TABLE_ROWS} of {n_classes:,} classes; evaluation.json has all."
-        wrong = [cell for cell in facts["confusion"] if cell["label"] != cell["prediction"]]
-        parts = [
-            table("Summary", [{"figure": name.replace("_", " "), "value": value} for name, value in figures.items()]),
-            *(picture(png, what) for png, what in pictures.values()),
-            table("Classes", facts["per_class"][:TABLE_ROWS], note if n_classes > TABLE_ROWS else ""),
-            table("Most frequent errors", wrong[:CELLS_SHOWN]),
-        ]
-        write_output(root / "evaluation.html", page(title, [part for part in parts if part]))
+        page = render(
+            "evaluation.html",
+            title=title,
+            figures=[{"figure": name.replace("_", " "), "value": value} for name, value in figures.items()],
+            pictures=pictures.values(),
+            classes=facts["per_class"],
+            most_classes=TABLE_ROWS,
+            errors=[cell for cell in facts["confusion"] if cell["label"] != cell["prediction"]][:CELLS_SHOWN],
+        )
+        write_output(root / "evaluation.html", page)
         write_output(root / "evaluation.json", json.dumps(facts, indent=1, sort_keys=True) + "\n")
 
 

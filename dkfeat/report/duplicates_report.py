@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,14 +164,10 @@ class DuplicatesReport(page.Page):
 
     def _size_bars(self) -> list[tuple[str, int]]:
         """Names of ranges of sizes, and the number of groups in each; all ranges up to the largest group."""
-        bars = []
-        for low, following in zip(_SIZES, (*_SIZES[1:], None), strict=True):
-            number = sum(n for size, n in self.sizes if low <= size and (following is None or size < following))
-            name = f"{low:,} or more" if following is None else f"{low}–{following - 1}"  # noqa: RUF001 - a range
-            bars.append((str(low) if following == low + 1 else name, number))
-        while bars and not bars[-1][1]:
-            bars.pop()
-        return bars
+        sizes, numbers = np.array(self.sizes, np.int64).reshape(-1, 2).T
+        bars = np.bincount(np.searchsorted(_SIZES, sizes, side="right") - 1, numbers).astype(np.int64)
+        names = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(_SIZES)]  # noqa: RUF001 - a range
+        return list(zip([*names, f"{_SIZES[-1]:,} or more"], bars.tolist(), strict=False))
 
     def _charts(self) -> Iterator[str]:
         caption = f"Groups by their number of rows; {counted(self.found.n_groups, 'group')} of at least two rows."

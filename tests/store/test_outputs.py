@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dkfeat.errors import CommitError, ConfigError
-from dkfeat.html import page
+from dkfeat.html import render
 from dkfeat.store.outputs import check_folder, check_outputs, check_outside, write_output
 
 
@@ -77,7 +77,7 @@ def test_outputs__a_file_of_others_is_replaced_on_request_alone(places):
 
 
 def test_outputs__an_earlier_page_is_replaced_with_all_files_beside_it(places):
-    write_output(places / "report" / "page.html", page("Title", []))
+    write_output(places / "report" / "page.html", render("page.html", title="Title"))
     write_output(places / "report" / "page.json", b"{}")
     assert check_folder(f"file://{places}/report", ["page.html", "page.json"]) == places / "report"
     with pytest.raises(ConfigError, match=r"page\.json exists"):
