@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 def close(name: str, known: Sequence[str]) -> str | None:
@@ -28,6 +28,19 @@ def counted(number: int, noun: str) -> str:
     """
     plural = "es" if noun.endswith("s") else "s"
     return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Lines of a table, with cells padded to columns; `right` holds the numbers, from 0, of right-aligned columns.
+
+    Examples
+    --------
+    >>> aligned([["map", "rows"], ["gcws", "5"]], right=[1])
+    ['map   rows', 'gcws     5']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = ([f"{cell:{'><'[at not in right]}{widths[at]}}" for at, cell in enumerate(row)] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in padded]
 
 
 def show_label(label: float) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dkfeat.errors import ConfigError
-from dkfeat.messages import show_bytes, shown
+from dkfeat.messages import aligned, show_bytes, shown
 
 if TYPE_CHECKING:
     from dkfeat.engine.progress import ProgressState
@@ -78,11 +78,8 @@ def summary_of(manifest: Manifest, name: str, target: str, **more: Any) -> None:
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
     """Print rows of cells as columns; `right` holds the numbers, from 0, of the right-aligned columns."""
-    rows = [[shown(cell) for cell in row] for row in rows]  # before their widths are measured
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:{'>' if place in right else '<'}{widths[place]}}" for place, cell in enumerate(row))
-        echo("  ".join(cells).rstrip())
+    for line in aligned([[shown(cell) for cell in row] for row in rows], right):
+        echo(line)
 
 
 def note(text: str = "", *, err: bool = False, raw: bool = False) -> None:

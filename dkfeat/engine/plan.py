@@ -21,7 +21,7 @@ from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
 from dkfeat.maps import FeatureMap
-from dkfeat.messages import counted, show_bytes
+from dkfeat.messages import aligned, counted, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name
@@ -237,14 +237,8 @@ class Plan:
     def describe(self, n_tasks: int = 10) -> str:
         """Format the facts, and a table of the first `n_tasks` tasks."""
         lines = [f"{name:<10}{printable(str(value))}" for name, value in self.facts().items()]
-        rows = [tuple(map(printable, _cells(task))) for task in self.tasks[:n_tasks]]
-        if rows:
-            widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
-            table = [_COLUMNS, *rows]
-            lines += [
-                "",
-                *("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in table),
-            ]
+        if shown := self.tasks[:n_tasks]:
+            lines += ["", *aligned([_COLUMNS, *([printable(cell) for cell in _cells(task)] for task in shown)])]
         if len(self.tasks) > n_tasks:
             lines.append(f"… and {len(self.tasks) - n_tasks:,} more")
         return "\n".join(lines)
@@ -256,15 +250,13 @@ class Plan:
     def _repr_html_(self) -> str:
         shown = self.tasks[:_TASKS_SHOWN]
         tasks = [dict(zip(_COLUMNS[:-1], _cells(task)[:-1], strict=True)) for task in shown]
-        rows = [task.rows for task in self.tasks if task.rows is not None]
-        sizes = [task.split.stop - task.split.start for task in self.tasks]
+        name, values = "size by task", [task.split.stop - task.split.start for task in self.tasks]
+        if self.n_rows is not None:
+            name, values = "rows by task", [task.rows or 0 for task in self.tasks]
         pictures = {}
-        if len(self.tasks) > 1 and len(rows) == len(self.tasks):
-            pictures["rows by task"] = sparkline(rows, f"rows by task, {min(rows):,} to {max(rows):,}")
-        elif len(self.tasks) > 1:
-            pictures["size by task"] = sparkline(sizes, f"size of each task's split, {min(sizes):,} to {max(sizes):,}")
-        is_cut = len(self.tasks) > _TASKS_SHOWN
-        heading = f"Tasks: the first {_TASKS_SHOWN} of {len(self.tasks):,}" if is_cut else "Tasks"
+        if len(values) > 1:
+            pictures[name] = sparkline(values, f"{name}, {min(values):,} to {max(values):,}")
+        heading = "Tasks" if shown == self.tasks else f"Tasks: the first {_TASKS_SHOWN} of {len(self.tasks):,}"
         note = "nothing is run or written yet"
         return card("Plan", self.facts(), note=note, pictures=pictures, details={heading: tasks})
 
@@ -336,8 +328,6 @@ class Planned:
     resolved: Resolved
     splits: Sequence[Split]
     """Splits of the files that are not committed; empty if an interrupted run has recorded its own."""
-    is_checked: bool
-    """True if their memory is checked, because nothing is written yet."""
 
 
 def plan_tasks(resolved: Resolved) -> Planned:
@@ -354,13 +344,13 @@ def plan_tasks(resolved: Resolved) -> Planned:
         splits = source.splits(resolved.opened.files)
         if not resolved.runs_in_driver:
             make_plan(resolved, splits).check(context.runners.get().memory_limit)
-        return Planned(resolved=resolved, splits=splits, is_checked=True)
+        return Planned(resolved=resolved, splits=splits)
     manifest = newest_manifest(context.storage)
     committed = set() if manifest is None else {entry.name for entry in manifest.sources}
     new = [file for file in resolved.opened.files if file.name not in committed]
     recorded = f"{META}/{plan_name(1 if manifest is None else manifest.number + 1)}"
     is_recorded = not new or context.storage.size(recorded) is not None
-    return Planned(resolved=resolved, splits=() if is_recorded else source.splits(new), is_checked=False)
+    return Planned(resolved=resolved, splits=() if is_recorded else source.splits(new))
 
 
 def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any, Self, TextIO
 
+from dkfeat.html import render
 from dkfeat.store.commit.run_log import MOST_POINTS, StageLog
 
 LINE_SECONDS = 5.0
@@ -294,7 +294,8 @@ class NotebookLine:
         share : float or None
             Finished share, in [0, 1], for a bar before the text.
         """
-        self._pending = {"text/plain": text, "text/html": _html(text, share)}
+        full = None if share is None else 100 * min(max(share, 0.0), 1.0)
+        self._pending = {"text/plain": text, "text/html": render("progress.html", text=text, full=full)}
         if time.monotonic() >= self._next:
             self.end()
 
@@ -310,17 +311,3 @@ class NotebookLine:
             self._handle = display(bundle, raw=True, display_id=True)
         else:
             self._handle.update(bundle, raw=True)
-
-
-def _html(text: str, share: float | None) -> str:
-    bar = ""
-    if share is not None:
-        # not <progress>, because a page's theme cannot set its colours
-        full = 100 * min(max(share, 0.0), 1.0)
-        bar = (
-            '<span style="display:inline-block;width:12em;height:.7em;margin-right:.8em;border-radius:.35em;'
-            'overflow:hidden;background:rgba(128,128,128,.3)"><span style="display:block;height:100%;'
-            f'width:{full:.1f}%;background:#2f7fd0"></span></span>'
-        )
-    style = "margin:.3em 0;font-size:13px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere"
-    return f'<div style="{style}">{bar}{escape(text)}</div>'

@@ -15,7 +15,7 @@ from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.open import Opened
 from dkfeat.engine.scan import check_bad_rows, run_scan, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job
-from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map, sidecar_files
+from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.maps import FEATURE_MAPS, FeatureMap
 from dkfeat.sources.base import Scan, Source
@@ -50,8 +50,8 @@ class Resolved:
     """Plain JSON values of all settings that affect the shards' bytes, and no others; empty if incomplete."""
     schema: Mapping[str, str] = field(default_factory=dict)
     """Columns and types of every shard; empty if incomplete."""
-    sidecars: Mapping[str, bytes] = field(default_factory=dict)
-    """Contents, by name, of the files beside the spec."""
+    sidecars: dict[str, bytes] = field(default_factory=dict)
+    """Contents, by name, of files beside the spec, other than those of the map."""
     scan: Scan | None = None
     """Scan of the source's files, if there was one."""
     job: Callable[..., Job] = Job
@@ -205,7 +205,7 @@ def complete(incomplete: Resolved, scan: Scan | None = None, fitted: FeatureMap 
         kept=source.kept,
         values=output.get("values", True),
     )
-    return replace(incomplete, source=source, map=map, spec=spec, schema=schema, sidecars=sidecar_files(map), scan=scan)
+    return replace(incomplete, source=source, map=map, spec=spec, schema=schema, scan=scan)
 
 
 def with_configured_blocksize(source: Source) -> Source:

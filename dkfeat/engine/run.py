@@ -16,6 +16,7 @@ from dkfeat.engine.resolve import Resolved
 from dkfeat.engine.runners.local import Runner
 from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine, warn_unterminated
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.sources.base import Source
 from dkfeat.store.commit.batch import Batch
@@ -59,7 +60,7 @@ def run_tasks(planned: Planned) -> Finished:
         resolved.spec,
         resolved.opened.files,
         planned.splits,
-        sidecars=resolved.sidecars,
+        sidecars=sidecar_files(resolved.map) | resolved.sidecars,
         resume=context.policy.resume,
         keep_changed=context.policy.on_changed_source == "keep",
         lock=context.lock,
@@ -75,7 +76,7 @@ def run_tasks(planned: Planned) -> Finished:
         spec_fp=batch.spec_fp,
         run_id=batch.id,
     )
-    if not planned.is_checked and not resolved.runs_in_driver:
+    if resolved.opened.target is not None and not resolved.runs_in_driver:  # else `plan_tasks` has checked it
         make_plan(resolved, batch.splits).check(runner.memory_limit)
     totals = _run_job(job, batch, runner, context.reporter, resolved.stage)
     return Finished(resolved=resolved, batch=batch, totals=totals)

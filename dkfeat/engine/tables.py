@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from dkfeat.blocks import RowBlock, Split
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import Opened, open_run
+from dkfeat.engine.open import open_run
 from dkfeat.engine.resolve import Resolved, make_spec
 from dkfeat.engine.run import execute
 from dkfeat.engine.tasks.job import Job
-from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.store.shards.columns import kinds
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress, ProgressState
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.maps import FeatureMap
     from dkfeat.sources.base import Piece, Source
     from dkfeat.store.manifest.manifest import Manifest
 
@@ -62,9 +60,9 @@ class ShardsJob(Job):
         """Return the identity."""
         return lambda X: X
 
-    def nnz(self, piece: Piece) -> int:  # noqa: ARG002 - inherited
-        """Return 0: shards do not have the nonzeros of each row."""
-        return 0
+    def counts(self, piece: Piece, encoded: Any) -> dict[str, int]:
+        """Return 0 nonzeros: shards do not have those of each row."""
+        return Job.counts(self, piece, encoded) | {"nnz": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +83,9 @@ class TableJob(ShardsJob):
         """Return the rows of the table."""
         return RowBlock(X=self.table(split, piece), y=None)
 
-    def n_empty(self, piece: Piece, encoded: Any) -> int:  # noqa: ARG002 - inherited
-        """Return 0: rows of a table are not features."""
-        return 0
+    def counts(self, piece: Piece, encoded: Any) -> dict[str, int]:  # noqa: ARG002 - inherited
+        """Return zeros: rows of a table are not features."""
+        return {"nnz": 0, "n_empty": 0}
 
     def first_row(self, split: Split, piece: Piece) -> int:
         """Return the number of the piece's first row among all rows of the data set."""
@@ -160,26 +158,6 @@ def write_table(
     """
     source = ShardSource.of(data.shards, spec.reads)
     with open_run(source, target, client=client, progress=progress) as opened:
-        made = spec.to_mapping(source)
-        return execute(settings_of(opened, data.map, made, kinds(spec.schema), job, stage))
-
-
-def settings_of(
-    opened: Opened,
-    map: FeatureMap,
-    spec: Mapping[str, Any],
-    schema: Mapping[str, str],
-    job: Callable[..., Job],
-    stage: str,
-) -> Resolved:
-    """Make the settings of a run whose source is resolved, such as shards: its spec, its shards' columns, its tasks."""
-    return Resolved(
-        opened=opened,
-        source=opened.source,
-        map=map,
-        spec=spec,
-        schema=schema,
-        sidecars=sidecar_files(map),
-        job=job,
-        stage=stage,
-    )
+        made, schema = spec.to_mapping(source), kinds(spec.schema)
+        resolved = Resolved(opened=opened, source=source, map=data.map, spec=made, schema=schema, job=job, stage=stage)
+        return execute(resolved)

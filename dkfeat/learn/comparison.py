@@ -16,6 +16,7 @@ import numpy as np
 
 from dkfeat.errors import ConfigError
 from dkfeat.learn.score import paired_difference
+from dkfeat.messages import aligned
 from dkfeat.plot import accuracy_against_k, check_plots, draw
 from dkfeat.store.outputs import check_folder, check_outputs, write_output
 
@@ -141,13 +142,11 @@ class Comparison:
 
     def to_text(self) -> str:
         """Format the results as a table, followed by the recommendation."""
-        lines: list[list[str]] = [[title for title, _ in COLUMNS.values()]]
+        rows: list[list[str]] = [[title for title, _ in COLUMNS.values()]]
         for each in self.results:
             values = ((getattr(each, name), form) for name, (_, form) in COLUMNS.items())
-            lines.append(["" if value is None else format(value, form) for value, form in values])
-        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
-        form = "  ".join([f"{{:<{first}}}", *(f"{{:>{width}}}" for width in others)])
-        table = "".join(form.format(*line).rstrip() + "\n" for line in lines)
+            rows.append(["" if value is None else format(value, form) for value, form in values])
+        table = "\n".join(aligned(rows, right=range(1, len(COLUMNS))))
         chosen, best = self.recommended, self.best
         reason = "the best of all maps"
         if chosen is not best:
@@ -157,7 +156,7 @@ class Comparison:
                 f"components at {best.row_bytes:,} bytes a row"
             )
         return (
-            f"{table}\nrecommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
+            f"{table}\n\nrecommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
             f"with {chosen.accuracy:.2%} of the {self.n_test:,} test rows right\n"
             f"chosen on {self.n_validation:,} held-out training rows: {held_out_accuracy(chosen):.2%} right, {reason}\n"
             + "".join(f"cut short: {each.describe()}\n" for each in self.results if each.is_cut_short)

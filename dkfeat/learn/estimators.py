@@ -133,7 +133,7 @@ def load_pipeline(
     >>> load_pipeline(model).predict(np.array([[3.0], [-3.0]]))
     array([-1,  1])
     """
-    loaded = model if isinstance(model, LinearModel) else load_model(model, storage_options=storage_options)
+    loaded = load_model(model, storage_options=storage_options)
     return Pipeline([("map", loaded.map), ("linear", TrainedLinear(loaded))])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,8 +103,7 @@ def evaluate(
     >>> evaluation.summary["accuracy"], evaluation.summary["auc"]
     (1.0, 1.0)
     """
-    if not isinstance(model, LinearModel):
-        model = load_model(fspath(model), storage_options=storage_options)
+    model = load_model(model, storage_options=storage_options)
     rows = _labelled_rows(model, source, storage_options)
     splits = rows.splits()
     total: Any = accumulator_for(model)

@@ -356,13 +356,15 @@ class LinearModel:
                 target.remove(name)
 
 
-def load_model(folder: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> LinearModel:
+def load_model(
+    folder: LinearModel | str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> LinearModel:
     """Read a model that `LinearModel.save` wrote.
 
     Parameters
     ----------
-    folder : str or path
-        Folder or URL of the model.
+    folder : str, path or LinearModel
+        Folder or URL of the model; a model is returned as it is.
     storage_options : mapping or None
         Options of fsspec for a URL.
 
@@ -380,6 +382,8 @@ def load_model(folder: str | os.PathLike[str], *, storage_options: Mapping[str, 
     SpecConflictError
         If a newer dkfeat wrote the model.
     """
+    if isinstance(folder, LinearModel):
+        return folder
     target = open_model_folder(folder, storage_options)
     text = _model_text(target)
     while True:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -31,12 +31,12 @@ from dkfeat.engine.open import (
     with_bad_rows,
 )
 from dkfeat.engine.progress import ProgressState
-from dkfeat.engine.resolve import PIECE_BYTES, inherit_row_options, make_spec
+from dkfeat.engine.resolve import PIECE_BYTES, Resolved, inherit_row_options, make_spec
 from dkfeat.engine.run import execute
 from dkfeat.engine.runners.local import ProcessCache
 from dkfeat.engine.scan import warn_unterminated
-from dkfeat.engine.tables import ORIGIN, origin_columns, settings_of
-from dkfeat.engine.tasks.job import Job, count_empty
+from dkfeat.engine.tables import ORIGIN, origin_columns
+from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel, load_model
@@ -67,8 +67,7 @@ def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
         with_bad_rows(source, old.get("on_bad_row"))  # raises an error for "quarantine"
         move_to_target(arguments, old)
         return
-    if not isinstance(arguments["model"], LinearModel):  # its options are moved into the source
-        arguments["model"] = load_model(fspath(arguments["model"]), storage_options=storage_options)
+    arguments["model"] = load_model(arguments["model"], storage_options=storage_options)  # they move into the source
     move_to_source(arguments, old)
 
 
@@ -142,15 +141,14 @@ def predict(
     >>> pyarrow.parquet.read_table(folder / "predictions" / "data")["prediction"].to_pylist()
     [1, -1]
     """
-    if not isinstance(model, LinearModel):
-        model = load_model(fspath(model), storage_options=storage_options)
+    model = load_model(model, storage_options=storage_options)
     rows = prediction_source(model, source, storage_options)
     with open_run(rows, target, client=client, progress=progress) as opened:
         sha256, data = packed_model(model)
         spec = prediction_spec(model, rows, sha256, scores=scores)
-        resolved = settings_of(opened, model.map, spec, _schema(model, rows, scores=scores), PredictJob, "predict")
-        sidecars = {f"{META}/{sidecar_name('model', sha256)}": data, **resolved.sidecars}
-        return execute(replace(resolved, sidecars=sidecars))
+        schema, kept = _schema(model, rows, scores=scores), {f"{META}/{sidecar_name('model', sha256)}": data}
+        resolved = Resolved(opened=opened, source=rows, map=model.map, spec=spec, schema=schema, sidecars=kept)
+        return execute(replace(resolved, job=PredictJob, stage="predict"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,13 +298,14 @@ class PredictJob(Job):
         scores = bool(self.spec["output"]["scores"])
         return lambda X: _table(model, score_rows(model, self.source, X), scores=scores)
 
-    def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:
+    def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:
         """Return the columns that the source keeps, and the origin of each row."""
-        return {**piece.block.kept, **origin_columns(self.source, split, piece, before)}
+        made = Job.block(self, split, piece, encoded, before)
+        return replace(made, kept={**made.kept, **origin_columns(self.source, split, piece, before)})
 
-    def n_empty(self, piece: Piece, encoded: Any) -> int:  # noqa: ARG002 - encoded rows are predictions
+    def counts(self, piece: Piece, encoded: Any) -> dict[str, int]:  # noqa: ARG002 - encoded rows are predictions
         """Count the rows without features."""
-        return count_empty(piece.block.X)
+        return Job.counts(self, piece, piece.block.X)
 
 
 def prediction_spec(model: LinearModel, source: Source, sha256: str, *, scores: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +15,14 @@ from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, as_target
+from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.checks import check_class_weight, check_fits, check_same_features, class_weights, classes_of, task_of
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import ALGORITHM, Checkpoints, EpochLines, Training
-from dkfeat.learn.sgd.parallel import open_averaging, open_workers
+from dkfeat.learn.sgd.parallel import open_averaging
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.validation import check_choice, check_seed, moved_parameters
 
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.engine.runners.open import LazyRunner
 
 
 ROWS_PER_CLASS = 150_000
@@ -187,7 +188,7 @@ def train(
         checkpoint=None if checkpoint is None else as_target(checkpoint),
         progress=progress,
     )
-    with open_workers(client, solver.parts) as workers:
+    with nullcontext() if client is None and solver.parts is None else LazyRunner(client) as workers:
         model = _train_once(job, workers)
         return _refitted(job, model, workers) if solver.refit and job.held_out else model
 

@@ -16,9 +16,9 @@ from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import TARGET_PARAMETERS, Target, move_to_target, open_run
 from dkfeat.engine.progress import ProgressState
-from dkfeat.engine.resolve import DROPPED
+from dkfeat.engine.resolve import DROPPED, Resolved
 from dkfeat.engine.run import execute
-from dkfeat.engine.tables import ShardsJob, settings_of
+from dkfeat.engine.tables import ShardsJob
 from dkfeat.errors import InputError, SpecConflictError
 from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
 from dkfeat.neighbors.scan import former_parameters
@@ -127,7 +127,10 @@ def drop_duplicates(
     source = replace(source, labels=labels if labels is None else tuple(labels))
     with open_run(source, target, client=client, progress=progress) as opened:
         spec, job = {**data.spec, DROPPED: dropped}, partial(_DropJob, keep=keep)
-        return execute(settings_of(opened, data.map, spec, data.manifest.schema, job, "drop duplicates"))
+        schema, stage = data.manifest.schema, "drop duplicates"
+        return execute(
+            Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=schema, job=job, stage=stage)
+        )
 
 
 def _keep(duplicates: Any, data: ShardDataset, source: ShardSource) -> Keep:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from dkfeat.blocks import RESERVED, SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
-from dkfeat.sources.base import Origin, Piece, Scan, Source, SplitScan
+from dkfeat.sources.base import Origin, Piece, Source, SplitScan
 from dkfeat.store.manifest.records import ShardEntry, planned_splits
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.shards.reader import ShardReader
@@ -131,13 +131,6 @@ class ShardSource(Source):
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:  # noqa: ARG002 - inherited
         """Raise ConfigError: the manifest has the results that a scan would find."""
-        self._raise_no_scan()
-
-    def resolve(self, scan: Scan) -> Self:  # noqa: ARG002 - inherited
-        """Raise ConfigError, as `scan_split` does."""
-        self._raise_no_scan()
-
-    def _raise_no_scan(self) -> NoReturn:
         raise ConfigError(f"{self.urlpath}: shards are not scanned; `dkfeat inspect` shows what is in them")
 
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:

@@ -84,22 +84,13 @@ class Job:
         """Return the piece with those of its rows from which its shard is made."""
         return piece
 
-    def kept(self, split: Split, piece: Piece, before: Sequence[int]) -> Mapping[str, Any]:  # noqa: ARG002 - for subclasses
-        """Return the kept columns; `before` has the number of rows of each file of the split in earlier pieces."""
-        return piece.block.kept
+    def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:  # noqa: ARG002 - for subclasses
+        """Return the rows of the piece's shard; `before` has the rows of each file of the split in earlier pieces."""
+        return replace(piece.block, X=encoded, y=piece.block.y if self.keeps_labels else None)
 
-    def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:
-        """Return the rows of the piece's shard; `before` as for `kept`."""
-        y = piece.block.y if self.keeps_labels else None
-        return replace(piece.block, X=encoded, y=y, kept=self.kept(split, piece, before))
-
-    def n_empty(self, piece: Piece, encoded: Any) -> int:  # noqa: ARG002 - for subclasses
-        """Return the number of rows without features."""
-        return count_empty(encoded)
-
-    def nnz(self, piece: Piece) -> int:
-        """Return the number of nonzeros of the source's rows; 0 if it is unknown."""
-        return int(getattr(piece.block.X, "nnz", 0))
+    def counts(self, piece: Piece, encoded: Any) -> dict[str, int]:
+        """Return the numbers of nonzeros of the source's rows, 0 if unknown, and of rows without features."""
+        return {"nnz": int(getattr(piece.block.X, "nnz", 0)), "n_empty": count_empty(encoded)}
 
     @property
     def is_exact(self) -> bool:
@@ -233,8 +224,7 @@ def _publish(
         **identity,
         source=split.file.name,
         rows=result.n_rows,
-        nnz=job.nnz(piece),
-        n_empty=job.n_empty(piece, encoded),
+        **job.counts(piece, encoded),
         versions=shards.versions(),
         rows_by_file=piece.rows_by_file,
         bad_rows=piece.bad_rows,

@@ -384,13 +384,13 @@ class Checkpoints:
         temporary = self._folder / f".{CURRENT}.tmp"
         header = dumps({"format": FORMAT, "pins": self._pins, "state": dict(state), "arrays": sorted(arrays)})
         try:
-            with temporary.open("wb") as file:
-                out = _Hashed(file)
-                out.write(len(header).to_bytes(_COUNT, "little") + header)
+            with temporary.open("w+b") as file:
+                file.write(len(header).to_bytes(_COUNT, "little") + header)
                 for name in sorted(arrays):
-                    np.lib.format.write_array(out, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+                    np.lib.format.write_array(file, np.ascontiguousarray(arrays[name]), allow_pickle=False)
                 passed("mid_checkpoint")
-                file.write(out.digest())
+                file.seek(0)
+                file.write(hashlib.file_digest(file, "sha256").digest())
                 file.flush()
                 os.fsync(file.fileno())
             passed("before_checkpoint")
@@ -450,20 +450,6 @@ class Checkpoints:
                 f"{self._folder}: the checkpoint belongs to another training ({changes}); "
                 f"choose another folder, or {FROM_START}"
             )
-
-
-class _Hashed:
-    """Binary file for `write_array` that hashes the bytes written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._hash = file, hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        self._hash.update(data)
-        return self._file.write(data)
-
-    def digest(self) -> bytes:
-        return self._hash.digest()
 
 
 def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:

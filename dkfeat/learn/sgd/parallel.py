@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -289,16 +289,6 @@ def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
     """Move a mean by a share of the distance; a share of 1 gives the other value exactly."""
     mean *= mean.dtype.type(1 - share)
     mean += towards * mean.dtype.type(share)
-
-
-def open_workers(client: Any, parts: int | None) -> AbstractContextManager[LazyRunner | None]:
-    """Return the runner for the parts, for a ``with`` block; it yields None if neither parts nor a client are given."""
-    if parts is None and client is None:
-        return nullcontext()
-    # late import: loads Dask, which training in one process does not need
-    from dkfeat.engine.runners.open import LazyRunner
-
-    return LazyRunner(client)
 
 
 @contextmanager
