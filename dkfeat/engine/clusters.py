@@ -174,7 +174,7 @@ def local_cluster(
     -----
     Workers are spawned, so a script that calls this needs the usual ``if __name__ == "__main__":`` guard.
     """
-    from distributed import Client  # late import: it takes 0.3 s, which runs on threads do not need
+    from distributed import Client, LocalCluster  # late import: it takes 0.3 s, which runs on threads do not need
 
     n_workers, threads = share_cores(n_workers, threads_per_worker)
     limit = "auto" if memory_limit is None else as_bytes(memory_limit)
@@ -190,40 +190,32 @@ def local_cluster(
         },
         "distributed.worker.profile.enabled": profile,
     }
-    with (
-        dask.config.set(settings),
-        _closing_local(_start_local(n_workers, threads, limit)) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-def _start_local(n_workers: int, threads_per_worker: int, memory_limit: int | str) -> LocalCluster:
-    from distributed import LocalCluster
-
-    try:
-        return LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=threads_per_worker,
-            memory_limit=memory_limit,
-            host="127.0.0.1",
-            scheduler_kwargs=CLOSED_DASHBOARD,
-            silence_logs=logging.CRITICAL,
-            preload=[_IGNORE_INTERRUPTS],
-        )
-    except RuntimeError as error:
-        raise ClusterError(
-            f"{n_workers} worker processes did not start ({error}); a script that starts them needs its calls under "
-            "`if __name__ == '__main__':`, because each worker imports the script"
-        ) from error
+    with dask.config.set(settings):
+        try:
+            cluster = LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=threads,
+                memory_limit=limit,
+                host="127.0.0.1",
+                scheduler_kwargs=CLOSED_DASHBOARD,
+                silence_logs=logging.CRITICAL,
+                preload=[_IGNORE_INTERRUPTS],
+            )
+        except RuntimeError as error:
+            raise ClusterError(
+                f"{n_workers} worker processes did not start ({error}); a script that starts them needs its calls "
+                "under `if __name__ == '__main__':`, because each worker imports the script"
+            ) from error
+        with _closing_local(cluster), Client(cluster, set_as_default=False) as client:
+            yield client
 
 
 @contextmanager
-def _closing_local(cluster: LocalCluster) -> Iterator[LocalCluster]:
+def _closing_local(cluster: LocalCluster) -> Iterator[None]:
     from distributed import Status
 
     try:
-        yield cluster
+        yield
     finally:
         processes = [nanny.process for nanny in cluster.workers.values()]
         try:
@@ -317,17 +309,16 @@ def kubernetes_keywords(config: execution.KubernetesClusterConfig) -> dict[str, 
 
 def ssh_keywords(config: execution.SSHClusterConfig) -> dict[str, Any]:
     """Make keywords of `distributed.SSHCluster`; the first host runs the scheduler."""
-    worker: dict[str, Any] = {"n_workers": config.workers_per_host, "protocol": config.protocol}
-    if config.threads_per_worker is not None:
-        worker["nthreads"] = config.threads_per_worker
-    if config.memory_limit is not None:
-        worker["memory_limit"] = as_bytes(config.memory_limit)
-    if config.local_directory is not None:
-        worker["local_directory"] = config.local_directory
+    optional = {
+        "nthreads": config.threads_per_worker,
+        "memory_limit": None if config.memory_limit is None else as_bytes(config.memory_limit),
+        "local_directory": config.local_directory,
+    }
+    worker = {name: value for name, value in optional.items() if value is not None}
     return {
         "hosts": [config.scheduler_host or config.hosts[0], *config.hosts],
         "connect_options": dict(config.connect_options or {}),
-        "worker_options": worker,
+        "worker_options": {"n_workers": config.workers_per_host, "protocol": config.protocol, **worker},
         "scheduler_options": {"protocol": config.protocol, "port": 0, **_dashboard(config.dashboard_address)},
         "remote_python": config.remote_python,
         "silence_logs": "critical",

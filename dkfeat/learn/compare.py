@@ -27,7 +27,7 @@ from dkfeat.learn.checks import check_fits, check_several_classes
 from dkfeat.learn.comparison import FILES, Comparison, LeftOut, Result
 from dkfeat.learn.estimators import KernelMachine, check_gram_fits
 from dkfeat.learn.liblinear import LinearFit, fit_bytes, fit_c, keep_classes, scaled_rows, split_held_out, unit_scale
-from dkfeat.learn.score import paired_difference
+from dkfeat.learn.model import paired_difference
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures

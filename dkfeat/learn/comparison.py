@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.learn.score import paired_difference
+from dkfeat.learn.model import paired_difference
 from dkfeat.messages import aligned
 from dkfeat.plot import accuracy_against_k, check_plots, draw
 from dkfeat.store.outputs import check_folder, check_outputs, write_output

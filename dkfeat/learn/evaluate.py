@@ -21,15 +21,14 @@ from sklearn.metrics import (
 
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.rows import indicator
-from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import InOrder, until_stopped
 from dkfeat.engine.runners.open import open_runner
+from dkfeat.engine.tables import ShardSource
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluation import RATES, Evaluation
-from dkfeat.learn.model import LinearModel, load_model
+from dkfeat.learn.model import LinearModel, Moments, load_model
 from dkfeat.learn.predict import packed_model, piece_rows, prediction_source, score_rows
-from dkfeat.learn.score import Moments
 from dkfeat.learn.sgd.rows import align_labels
 
 if TYPE_CHECKING:

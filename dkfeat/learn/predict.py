@@ -20,7 +20,6 @@ import pyarrow.parquet
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.dataset import dataset_reader
-from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import (
     BAD_ROW_PARAMETERS,
     TARGET_PARAMETERS,
@@ -35,7 +34,7 @@ from dkfeat.engine.resolve import PIECE_BYTES, Resolved, inherit_row_options, ma
 from dkfeat.engine.run import execute
 from dkfeat.engine.runners.local import ProcessCache
 from dkfeat.engine.scan import warn_unterminated
-from dkfeat.engine.tables import ORIGIN, origin_columns
+from dkfeat.engine.tables import ORIGIN, ShardSource, origin_columns
 from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
@@ -303,7 +302,7 @@ class PredictJob(Job):
         made = Job.block(self, split, piece, encoded, before)
         return replace(made, kept={**made.kept, **origin_columns(self.source, split, piece, before)})
 
-    def counts(self, piece: Piece, encoded: Any) -> dict[str, int]:  # noqa: ARG002 - encoded rows are predictions
+    def counts(self, piece: Piece, encoded: Any) -> dict[str, Any]:  # noqa: ARG002 - encoded rows are predictions
         """Count the rows without features."""
         return Job.counts(self, piece, piece.block.X)
 

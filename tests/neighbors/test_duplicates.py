@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
-from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.tables import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
 from dkfeat.neighbors.deduplication import pairs, work_files

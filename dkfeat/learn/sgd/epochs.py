@@ -20,7 +20,7 @@ from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.progress import Progress
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.learn.score import Score, predictions_of
+from dkfeat.learn.model import Score, predictions_of
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage.base import passed
