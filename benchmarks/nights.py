@@ -177,10 +177,7 @@ def records(folder, count):
     written = time.perf_counter() - began
     counts = {"sources": n_files, "splits": count, "shards": count}
     entry = RecordsEntry(sha256=hashlib.sha256(data).hexdigest(), size=len(data), **counts)
-    rows, nnz, n_empty = table.sums().values()
-    head = dataclasses.replace(
-        made, records_file=entry, rows=rows, nnz=nnz, n_empty_rows=n_empty, shards=Shards(table), sources=Sources(table)
-    )
+    head = dataclasses.replace(made, records_file=entry, **table.sums(), shards=Shards(table), sources=Sources(table))
     (target / "_dkfeat" / head.records_name).write_bytes(data)
     (target / "_dkfeat/manifest-000001.json").write_bytes(head.to_json())
     began = time.perf_counter()

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from dkfeat.store.shards import reader
 from dkfeat.store.storage import open_storage
+from dkfeat.store.storage.base import Storage
 
 
 def assert_dataset_whole(target: str | Path, *, finished: bool = True, committed: bool | None = None) -> None:
@@ -43,7 +44,7 @@ def assert_dataset_whole(target: str | Path, *, finished: bool = True, committed
     if manifests:
         newest = listed(manifests[-1].read_bytes(), lambda name: (meta / name).read_bytes())
         _assert_listed(root, newest)
-        report = reader.verify(open_storage(root))
+        report = verified(root)
         assert report.problems == []
         if (root / "_SUCCESS").exists():
             mark = json.loads((root / "_SUCCESS").read_bytes())
@@ -54,6 +55,14 @@ def assert_dataset_whole(target: str | Path, *, finished: bool = True, committed
     if finished and meta.exists():
         assert not (meta / "lock.json").exists()
         assert list((meta / "tmp").iterdir()) == []
+
+
+def verified(target: str | Path | Storage) -> reader.Report:
+    """Check all shards of a data set, one after another."""
+    shards = reader.open_reader(open_storage(target))
+    found = {entry.name: reader.check_shard(shards, entry) for entry in shards.manifest.shards}
+    labels = {label for each in found.values() for label in each.labels}
+    return reader.report_of(shards, {name: each.problem for name, each in found.items()}, labels)
 
 
 def dataset_state(target: str | Path) -> tuple[dict[str, str], list[dict]]:

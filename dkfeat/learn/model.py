@@ -38,7 +38,7 @@ from dkfeat.store.manifest.model_folder import (
     seal_model_file,
 )
 from dkfeat.store.outputs import check_outside
-from dkfeat.store.storage.base import Storage
+from dkfeat.store.storage.base import Storage, read_required
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -470,9 +470,7 @@ def _read_array(target: Storage, name: str, entry: _Array | None) -> Any:
     if entry is None or not ARRAY_NAME.fullmatch(entry["file"]) or not entry["file"].startswith(f"{name}-"):
         raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a file name that dkfeat writes")
     path = f"{target.url}/{entry['file']}"
-    if target.size(entry["file"]) is None:
-        raise ShardError(f"{path} is listed in {MODEL_FILE}, but missing; train again or restore the file")
-    data = target.read(entry["file"])
+    data = read_required(target, entry["file"], f"{MODEL_FILE} lists it; train again or restore it from a copy")
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
         raise ShardError(f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged")
     try:

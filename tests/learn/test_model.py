@@ -316,11 +316,11 @@ def test_load_model__a_file_is_a_link(tmp_path, pattern):
     path = next((tmp_path / "model").glob(pattern))
     path.rename(tmp_path / path.name)
     path.symlink_to(tmp_path / path.name)
-    with pytest.raises(ShardError, match=f"{path.name}: a symbolic link"):
+    with pytest.raises(ShardError, match=f"{path.name} cannot be read: a symbolic link"):
         load_model(tmp_path / "model")
     path.unlink()
     path.mkdir()
-    with pytest.raises(ShardError, match=f"{path.name}: not a regular file"):
+    with pytest.raises(ShardError, match=f"{path.name} cannot be read: not a regular file"):
         load_model(tmp_path / "model")
 
 

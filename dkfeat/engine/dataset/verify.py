@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.records import ShardEntry, planned_splits
-from dkfeat.store.shards.reader import Checked, Report, ShardReader, check_shards, open_reader, report_of
+from dkfeat.store.shards.reader import Checked, Report, ShardReader, check_shard, open_reader, report_of
 from dkfeat.store.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ class _ShardTask:
     """Reader with a manifest without records."""
 
     def __call__(self, entry: ShardEntry, stopped: Callable[[], bool]) -> Checked:  # noqa: ARG002 - a shard is short
-        return check_shards(self.shards, [entry])
+        return check_shard(self.shards, entry)
 
 
 def verify_shards(
     storage: Storage, client: Client | ExecutionConfig | None, progress: bool | Callable[[ProgressState], object]
 ) -> Report:
-    """Check all shards and sidecar files of a data set; see `dkfeat.store.shards.reader.verify`."""
+    """Check all shards and sidecar files of a data set; see `Dataset.verify`."""
     shards = open_reader(storage)
     manifest = shards.manifest
-    found: dict[str, Checked] = {}
+    found: dict[str, str | None] = {}
     labels = set[int | float]()
     with (
         open_runner(client) as runner,
@@ -55,12 +55,11 @@ def verify_shards(
 
         def done(entry: ShardEntry, result: Checked) -> None:
             labels.update(result.labels)  # joined now, because each task may find ten thousand
-            found[entry.name] = replace(result, labels=frozenset())
+            found[entry.name] = result.problem
             stage.advance(rows=entry.rows, source_bytes=entry.size)
 
         runner.run(_ShardTask(ShardReader(storage, shards.spec, manifest.without_records())), manifest.shards, done)
-    in_order = [found[entry.name] for entry in manifest.shards]
-    return report_of(shards, [*in_order, Checked(problems=(), n_bytes=0, labels=frozenset(labels))])
+    return report_of(shards, found, labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -216,7 +216,7 @@ class Batch:
             if former is not None:
                 records = Records.joined([former.records, records])
             data = records.to_parquet()
-            rows, nnz, n_empty = records.sums().values()
+            totals: dict[str, Any] = records.sums()
             head = Head(
                 requires=(RECORDS,),
                 number=self.plan.number,
@@ -224,9 +224,7 @@ class Batch:
                 schema=dict(schema),
                 n_features=n_features,
                 labels=None if labels is None else tuple(labels),
-                rows=rows,
-                nnz=nnz,
-                n_empty_rows=n_empty,
+                **totals,
                 records_file=RecordsEntry(
                     sha256=hashlib.sha256(data).hexdigest(),
                     size=len(data),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,6 @@ from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
 
-    Splits = Sequence[Split] | Callable[[Sequence[SourceFile]], Sequence[Split]]
-
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ def begin(
     storage: Storage,
     spec: Mapping[str, Any],
     files: Sequence[SourceFile],
-    splits: Splits,
+    splits: Sequence[Split],
     *,
     sidecars: Mapping[str, bytes] | None = None,
     resume: bool = True,
@@ -70,9 +68,9 @@ def begin(
         All settings that affect values, as plain JSON values.
     files : sequence of SourceFile
         Source files as they are now, in order.
-    splits : sequence of Split, or callable
+    splits : sequence of Split
         Splits of the files. Splits of files that a manifest lists already are left out; the others are numbered on from
-        that manifest. A callable receives the files that no manifest lists, and returns their splits.
+        that manifest.
     sidecars : mapping of str to bytes, optional
         Contents, by name, of the files whose SHA-256 is in the spec. They are written before the spec, so that
         a spec never exists without them.
@@ -138,7 +136,7 @@ def _plan(
     spec_fp: str,
     manifest: Manifest | None,
     files: Sequence[SourceFile],
-    splits: Splits,
+    splits: Sequence[Split],
     *,
     resume: bool,
     is_damaged: bool,
@@ -157,8 +155,7 @@ def _plan(
     name = f"{META}/{plan_name(number)}"
     first = manifest.n_splits if manifest else 0
     if plan is None:
-        cut = splits(new) if callable(splits) else splits
-        plan = BatchPlan(number=number, spec_fp=spec_fp, files=tuple(new), splits=numbered(cut, new, first))
+        plan = BatchPlan(number=number, spec_fp=spec_fp, files=tuple(new), splits=numbered(splits, new, first))
         text = plan.to_json()
         storage.remove(SUCCESS)  # not before, because an error of new files leaves the data set as it is
         storage.create(name, text)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
 from dkfeat.errors import CommitError, ShardError
 from dkfeat.store.commit.batch import mark_success
 from dkfeat.store.commit.begin import hold, locked
-from dkfeat.store.commit.run_log import log_batch, read_logs
+from dkfeat.store.commit.run_log import RunLog, log_batch, read_logs
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import BatchPlan, plan_name
 from dkfeat.store.manifest.manifest import RECORDS_NAME, Manifest, manifest_name
@@ -27,6 +27,7 @@ from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Holder, Storage, faults_as
 
 _STOPPED = "stopped; correct the cause and call again to continue"
+_OUTCOME = ("run_id", "outcome", "error", "shards", "started", "ended")
 _SET_ASIDE = re.compile(SHARD_NAME.pattern + r"\.[0-9a-f]{32}")
 
 
@@ -64,29 +65,8 @@ class Unfinished:
     """Number of splits whose shards are all present, by their footers."""
     shards: tuple[str, ...]
     """Shards of the batch that are in ``data/`` so far; no manifest lists them."""
-
-    @property
-    def splits_left(self) -> int:
-        """Number of splits still to do."""
-        return self.splits - self.splits_done
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastRun:
-    """Newest run that made or tried to make shards, from its log."""
-
-    run_id: str
-    """Id of the run."""
-    outcome: str
-    """See `RunLog.outcome`."""
-    error: str
-    """Error that ended the run, one line; empty if there was none."""
-    shards: int
-    """Number of shards that the run wrote or found."""
-    started: str
-    """Time at which the run locked the target, as an ISO date and time."""
-    ended: str
-    """Time at which the run ended, or its log was last written, as an ISO date and time."""
+    splits_left: int
+    """Number of splits still to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +87,7 @@ class Status:
     """Committed shards that are missing or of another size."""
     unlisted: tuple[str, ...]
     """Files under ``data/`` that neither a manifest nor the unfinished batch lists; readers ignore them."""
-    last_run: LastRun | None = None
+    last_run: RunLog | None = None
     """Newest run that has a log; None if there is none."""
 
     @property
@@ -137,10 +117,10 @@ class Status:
         }[self.state]
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain JSON values, including `state`."""
+        """Plain JSON values, including `state`; of the last run only its outcome."""
         values: dict[str, Any] = {"state": self.state, **asdict(self)}
-        if self.unfinished is not None:
-            values["unfinished"]["splits_left"] = self.unfinished.splits_left
+        if self.last_run is not None:
+            values["last_run"] = {key: values["last_run"][key] for key in _OUTCOME}
         return values
 
 
@@ -209,14 +189,8 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
             unfinished=None if plan is None else _unfinished(storage, plan, planned),
             missing=tuple(entry.name for entry in manifest.missing(sizes)) if manifest else (),
             unlisted=tuple(name for name in sizes if name not in listed and name not in planned),
-            last_run=_last_run(storage),
+            last_run=next(iter(read_logs(storage, only_newest=True)), None),
         )
-
-
-def _last_run(storage: Storage) -> LastRun | None:
-    logs = read_logs(storage, only_newest=True)
-    names = [item.name for item in fields(LastRun)]
-    return LastRun(**{name: getattr(logs[0], name) for name in names}) if logs else None
 
 
 def _newest(storage: Storage) -> tuple[Manifest | None, BatchPlan | None]:
@@ -240,11 +214,13 @@ def _unfinished(storage: Storage, plan: BatchPlan, planned: Mapping[str, int]) -
                 return read_footer(file, names[-1]).last
         return False  # or damaged, or removed meanwhile: the piece will be made again
 
+    n_done = sum(storage.map(is_done, pieces.values()))
     return Unfinished(
         number=plan.number,
         sources=tuple(file.name for file in plan.files),
         splits=len(plan.splits),
-        splits_done=sum(storage.map(is_done, pieces.values())),
+        splits_done=n_done,
+        splits_left=len(plan.splits) - n_done,
         shards=tuple(sorted(planned)),
     )
 

@@ -155,7 +155,8 @@ class LogWriter:
         """Write the log with the outcome of a run that ended with this error, or with None."""
         failed = isinstance(error, Exception)
         outcome = "committed" if self.is_committed else "failed" if failed else "interrupted"
-        self._write(outcome, first_line(f"{type(error).__name__}: {error}") if failed else "")
+        lines = f"{type(error).__name__}: {error}".splitlines() if failed else [""]
+        self._write(outcome, lines[0][:_LONGEST])
 
     def _write(self, outcome: str, error: str = "") -> None:
         if self.facts is None:
@@ -230,9 +231,3 @@ def _log_numbers(name: str) -> tuple[int, int]:
     """Batch and attempt in the file name of a log."""
     match = LOG_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def first_line(text: str) -> str:
-    """First line of a text, cut after 400 characters."""
-    line = text.partition("\n")[0]
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

@@ -5,17 +5,17 @@ The next commit to such a data set writes all of its records in the present form
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
 import pyarrow as pa
 
-from dkfeat.blocks import BadCount
-from dkfeat.canonical import Count, Name, Sha256, parse_typed, typed
+from dkfeat.canonical import Count, Sha256, parse_typed, typed
+from dkfeat.errors import ShardError
 from dkfeat.store.manifest.batch_plan import read_plan
 from dkfeat.store.manifest.manifest import Head
-from dkfeat.store.manifest.records import Columns, Records, ShardEntry, SourceEntry, check
+from dkfeat.store.manifest.records import SCHEMA, SHARD, Columns, Records, ShardEntry, SourceEntry, check
 from dkfeat.store.storage.base import META, Storage, read_listed
 
 
@@ -31,61 +31,21 @@ class _SegmentEntry:
     size: Count
 
 
-@dataclass(slots=True, kw_only=True)
-class _Segments:
-    segments: tuple[_SegmentEntry, ...]
+_Group = dict[str, list[Any] | dict[str, Any] | str | None]
 
 
-@dataclass(slots=True, kw_only=True)
-class _SourceColumns:
-    """Columns of sources; one that is left out has None for all sources."""
-
-    name: list[Name]
-    size: list[Count]
-    mtime_ns: list[int | None] | None = None
-    etag: list[str | None] | None = None
-    compression: list[str | None] | None = None
-    rows: list[Count]
-    final_newline: list[bool | None] | None = None
-    bad_rows: dict[str, dict[str, Count]] = field(default_factory=dict)
+class _Segment(TypedDict):
+    sources: _Group
+    splits: _Group
+    shards: _Group
 
 
-@dataclass(slots=True, kw_only=True)
-class _SplitColumns:
-    """Columns of splits; without `n_files`, each split is of one file."""
-
-    source: list[Count]
-    n_files: list[Count] | None = None
-    start: list[Count]
-    stop: list[Count]
-    pieces: list[Count]
-
-
-@dataclass(slots=True, kw_only=True)
-class _ShardColumns:
-    """Columns of shards; hexadecimal digits follow one another without a separator."""
-
-    name: str
-    size: list[Count]
-    sha256: str
-    rows: list[Count]
-    nnz: list[Count]
-    n_empty: list[Count]
-    start: list[Count]
-    stop: list[Count]
-    source_sha256: str
-    rows_by_file: dict[str, list[Count]] = field(default_factory=dict)
-    bad_rows: dict[str, tuple[BadCount, ...]] = field(default_factory=dict)
-    lines: dict[str, Count] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Segment:
-    sources: _SourceColumns
-    splits: _SplitColumns
-    shards: _ShardColumns
-
-
+_KINDS: dict[str, list[pa.Field]] = {
+    "sources": [*SCHEMA][:-1],
+    "splits": [pa.field(key, pa.int64(), nullable=False) for key in ("source", "n_files", "start", "stop", "pieces")],
+    "shards": [*SHARD],
+}
+"""Columns of a segment; the last one of `SCHEMA` has the splits."""
 _ELSE: Columns = {"n_files": 1, "bad_rows": (), "rows_by_file": ()}
 """Values of records for which a column states none, if not None."""
 
@@ -101,7 +61,7 @@ def read_records(storage: Storage, head: Head, values: Mapping[str, Any]) -> Rec
     where = f"{storage.url}/{META}/{head.name}"
     if "segments" not in values:
         return _listed_records(storage, head.number, typed(values, _Listed, where), where)
-    entries = typed(values, _Segments, where).segments
+    entries = typed(values["segments"], list[_SegmentEntry], where)
     return Records.joined(storage.map(lambda entry: _read_segment(storage, entry, head.name), entries))
 
 
@@ -117,46 +77,58 @@ def _listed_records(storage: Storage, number: int, listed: _Listed, where: str) 
 def _read_segment(storage: Storage, entry: _SegmentEntry, manifest: str) -> Records:
     name = f"{META}/segment-{entry.sha256}.json"
     where = f"{storage.url}/{name}"
-    segment = parse_typed(read_listed(storage, name, manifest, entry.size, entry.sha256), _Segment, where)
-    sources, splits, shards = segment.sources, segment.splits, segment.shards
-    return Records.of_columns(
-        _columns(sources, len(sources.size), f"{where}: sources"),
-        _columns(splits, len(splits.start), f"{where}: splits"),
-        _columns(shards, len(shards.size), f"{where}: shards"),
-        where,
+    segment: Mapping[str, Any] = parse_typed(
+        read_listed(storage, name, manifest, entry.size, entry.sha256), _Segment, where
     )
+    groups = {group: _columns(segment[group], kinds, f"{where}: {group}") for group, kinds in _KINDS.items()}
+    return Records.of_columns(**groups, what=where)
 
 
-def _columns(group: _SourceColumns | _SplitColumns | _ShardColumns, count: int, what: str) -> Columns:
-    """Return columns of `count` records: hexadecimal digits as bytes, and a value for each record in all others."""
+def _columns(group: Mapping[str, Any], kinds: Iterable[pa.Field], what: str) -> Columns:
+    """Return columns of these kinds, with a value for each record.
+
+    In a segment, hexadecimal digits follow one another without a separator; a column is left out, or has the values of
+    a few records by their positions, if that of all others is in `_ELSE` or None.
+    """
+    count = len(group.get("size") or group.get("start") or ())
     found: Columns = {}
-    for key in group.__slots__:
-        column = getattr(group, key)
-        if isinstance(column, str):
-            column = _binary(column, 12 if key == "name" else 64, f"{what}.{key}")
+    for kind in kinds:
+        where, column = f"{what}.{kind.name}", group.get(kind.name)
+        if pa.types.is_fixed_size_binary(kind.type):
+            column = _binary(str(column), kind.type, where)
         elif not isinstance(column, list):
-            column = _sparse(column or {}, count, _ELSE.get(key), f"{what}.{key}")
-        check(len(column) == count, f"{what}.{key} has length {len(column):,}, expected {count:,}")
-        found[key] = column
+            column = _sparse(column or {}, count, _ELSE.get(kind.name), where)
+        check(len(column) == count, f"{where} has length {len(column):,}, expected {count:,}")
+        try:
+            found[kind.name] = pa.array(column, kind.type)
+        except (pa.ArrowException, OverflowError) as fault:
+            raise ShardError(f"{where}: {str(fault)[:200]}") from None
+        check(kind.nullable or not found[kind.name].null_count, f"{where} lacks values")
     return found
 
 
-def _sparse(values: Mapping[str, Any], count: int, none: Any, what: str) -> list[Any]:
+def _sparse(values: Any, count: int, none: Any, what: str) -> list[Any]:
     """Return a column of the values of a few records, by their positions."""
+    check(isinstance(values, dict), f"{what} is a text")
     column = [none] * count
     for place, value in values.items():
         is_inside = place.isdecimal() and len(place) < 20 and int(place) < count
         check(is_inside, f"{what} has a position outside of {count:,}")
-        column[int(place)] = [*value.items()] if isinstance(value, dict) else value
+        items = value.items() if isinstance(value, dict) else value
+        column[int(place)] = [*map(_as_tuple, items)] if isinstance(value, dict | list) else value
     return column
 
 
-def _binary(text: str, digits: int, what: str) -> pa.Array:
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _binary(text: str, kind: pa.DataType, what: str) -> pa.Array:
     """Return the values of hexadecimal digits that follow one another."""
     try:
         data = bytes.fromhex(text)
     except ValueError:
         data = b""
-    is_hex = data.hex() == text and len(text) % digits == 0
+    is_hex = data.hex() == text and len(data) % kind.byte_width == 0
     check(is_hex, f"{what} has other characters than lowercase hexadecimal digits")
-    return pa.Array.from_buffers(pa.binary(digits // 2), len(text) // digits, [None, pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, len(data) // kind.byte_width, [None, pa.py_buffer(data)])

@@ -136,8 +136,7 @@ class Manifest(Head):
     def __post_init__(self) -> None:
         Head.__post_init__(self)  # super() without arguments fails in a class that is made anew for its slots
         where = f"manifest {self.number}"
-        for key, total in self.records.sums().items():
-            name = "n_empty_rows" if key == "n_empty" else key
+        for name, total in self.records.sums().items():
             stated = getattr(self, name)
             check(total == stated, f"{where}: {name}={stated:,}, but its shards add up to {total:,}")
         names: list[str] = self.records.sources["name"].to_pylist()

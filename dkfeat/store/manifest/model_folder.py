@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -43,23 +42,6 @@ class LocalFolder(LocalStorage):
         with suppress(FileNotFoundError, NotADirectoryError):
             return (Path(self.url) / name).lstat().st_size
         return None
-
-    def read(self, name: str) -> bytes:
-        """Read all bytes of a file.
-
-        Raises
-        ------
-        ShardError
-            If it is a symbolic link, a folder or a device.
-        """
-        try:
-            return super().read(name)
-        except OSError as fault:
-            if fault.errno == errno.ELOOP:
-                raise ShardError(f"{self.url}/{name}: a symbolic link; replace it by the file that it names") from None
-            if fault.errno == errno.EINVAL:
-                raise ShardError(f"{self.url}/{name}: not a regular file; restore it from a copy") from None
-            raise
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace a file atomically; missing folders are created."""

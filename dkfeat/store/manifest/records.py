@@ -179,7 +179,7 @@ def _list(kind: pa.DataType) -> pa.ListType:
 
 
 _INT, _TEXT, _DIGEST = pa.int64(), pa.string(), pa.binary(32)
-_SHARD = _struct(
+SHARD = _struct(
     name=pa.binary(6),  # what tells a name from others; the numbers in it follow from the order
     size=_INT,
     sha256=_DIGEST,
@@ -193,7 +193,7 @@ _SHARD = _struct(
     bad_rows=_list(_struct(file=_INT, reason=_TEXT, count=_INT)),
     lines=_INT,
 )
-_SPLIT = _struct(n_files=_INT, start=_INT, stop=_INT, shards=_list(_SHARD))
+_SPLIT = _struct(n_files=_INT, start=_INT, stop=_INT, shards=_list(SHARD))
 _SOURCE = _struct(
     name=_TEXT,
     size=_INT,
@@ -258,7 +258,7 @@ class Records:
     def shards(self) -> Columns:
         """Columns of the shards."""
         shards = self._shard_lists.flatten()
-        return {field.name: _column(shards.field(field.name)) for field in _SHARD}
+        return {field.name: _column(shards.field(field.name)) for field in SHARD}
 
     @property
     def n_sources(self) -> int:
@@ -276,8 +276,9 @@ class Records:
         return len(self.shards["size"])
 
     def sums(self) -> dict[str, int]:
-        """Return the numbers of rows, nonzeros and empty rows in all shards."""
-        return {key: int(self.shards[key].sum()) for key in SUMS}
+        """Return the numbers of rows, nonzeros and empty rows in all shards, as in a manifest."""
+        rows, nnz, n_empty = (int(self.shards[key].sum()) for key in SUMS)
+        return {"rows": rows, "nnz": nnz, "n_empty_rows": n_empty}
 
     def _check(self, what: str) -> None:
         sources, splits, shards = self.sources, self.splits, self.shards
@@ -337,20 +338,14 @@ class Records:
         pieces = check_order(shards, splits[0].number if splits else 0, what)
         check(len(pieces) == len(splits), f"{what}: has shards of {len(pieces):,} splits, {len(splits):,} were planned")
         positions = {source.name: position for position, source in enumerate(sources)}
-        of_sources: Columns = {
-            key: [getattr(source, key) for source in sources]
-            for key in ("name", "size", "mtime_ns", "etag", "rows", "final_newline")
-        }
+        of_sources = _attributes(sources, "name", "size", "mtime_ns", "etag", "rows", "final_newline")
         of_sources["compression"] = [file.compression for file in files]
         of_sources["bad_rows"] = [[*source.bad_rows.items()] for source in sources]
-        of_splits: Columns = {key: [getattr(split, key) for split in splits] for key in ("start", "stop")}
+        of_splits = _attributes(splits, "start", "stop")
         of_splits["source"] = [positions[split.file.name] for split in splits]
         of_splits["n_files"] = [len(split.files) for split in splits]
         of_splits["pieces"] = pieces
-        of_shards: Columns = {
-            key: [getattr(entry, key) for entry in shards]
-            for key in ("size", "rows", "nnz", "n_empty", "rows_by_file", "bad_rows", "lines")
-        }
+        of_shards = _attributes(shards, "size", "rows", "nnz", "n_empty", "rows_by_file", "bad_rows", "lines")
         of_shards["start"], of_shards["stop"] = ([entry.range[end] for entry in shards] for end in (0, 1))
         of_shards["name"] = [bytes.fromhex(entry.name[-20:-8]) for entry in shards]
         for key in ("sha256", "source_sha256"):
@@ -366,7 +361,7 @@ class Records:
         check(is_ordered, f"{what}: its splits are not in the order of its sources")
         is_whole = bool(((pieces >= 0) & (pieces <= n_shards)).all()) and int(pieces.sum()) == n_shards
         check(is_whole, f"{what}: the pieces of its splits are not its {n_shards:,} shards")
-        of_splits = _lists(_SPLIT.field("shards").type, pieces, _records(_SHARD, shards))
+        of_splits = _lists(_SPLIT.field("shards").type, pieces, _records(SHARD, shards))
         counts = np.bincount(source, minlength=n_sources)
         of_sources = _lists(_SOURCE.field("splits").type, counts, _records(_SPLIT, {**splits, "shards": of_splits}))
         rows = _records(_SOURCE, {**sources, "splits": of_sources})
@@ -423,6 +418,10 @@ class Records:
     def joined(cls, parts: Sequence[Records]) -> Records:
         """Join records, in order."""
         return parts[0] if len(parts) == 1 else cls(pa.concat_tables([part.table for part in parts]), None)
+
+
+def _attributes(items: Iterable[object], *keys: str) -> Columns:
+    return {key: [getattr(item, key) for item in items] for key in keys}
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

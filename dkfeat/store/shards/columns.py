@@ -48,12 +48,8 @@ INDEX = ("packed_codes", "empty")
 _INDEX_ROWS, _INDEX_PAGE = 16_384, 1 << 30
 """Rows in a row group of an index, few enough for one page, and the bytes after which a page would end."""
 
-_CODECS = {
-    "indices": ("ZSTD", 1),
-    "values": ("ZSTD", 1),
-    "features": ("ZSTD", 1),
-}
-_OTHER_CODEC = ("ZSTD", 3)
+_LEVELS = {"indices": 1, "values": 1, "features": 1}
+_OTHER_LEVEL = 3
 _ENCODINGS = {"float": "BYTE_STREAM_SPLIT", "double": "BYTE_STREAM_SPLIT", "bool": "PLAIN", "string": "PLAIN"}
 _OTHER_ENCODING = "DELTA_BINARY_PACKED"  # integers, and dates and times, which are stored as integers
 _INT32_COLUMNS = 1 << 31
@@ -196,9 +192,9 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
         path = f"{item.name}.list.element" if nested else item.name
         kind = str(item.type.value_type if nested else item.type)
         is_codes = pa.types.is_fixed_size_binary(item.type)
-        codecs[path], level = ("NONE", None) if is_codes else _CODECS.get(item.name, _OTHER_CODEC)
-        if level is not None:
-            levels[path] = level
+        codecs[path] = "NONE" if is_codes else "ZSTD"
+        if not is_codes:
+            levels[path] = _LEVELS.get(item.name, _OTHER_LEVEL)
         encodings[path] = "PLAIN" if is_codes else _ENCODINGS.get(kind, _OTHER_ENCODING)
     return {"compression": codecs, "compression_level": levels, "column_encoding": encodings}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import SEEK_END
 from typing import Any, Literal
@@ -24,7 +24,7 @@ Verify = Literal["sha256", "size"]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of `verify`."""
+    """Result of a check of all shards."""
 
     n_shards: int
     """Number of shards in the manifest."""
@@ -183,56 +183,34 @@ class ShardReader:
 
 
 def open_reader(storage: Storage) -> ShardReader:
-    """Make a reader of the newest manifest; other files in ``data/`` are not looked for, only `verify` lists them."""
+    """Make a reader of the newest manifest; other files in ``data/`` are not looked for, as `report_of` does."""
     return ShardReader(storage, read_spec(storage), read_manifest(storage))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Result of `check_shards`."""
+    """Result of `check_shard`."""
 
-    problems: tuple[str, ...]
-    """Messages of one line, in the order of the shards."""
-    n_bytes: int
-    """Total size of the shards without problems."""
+    problem: str | None
+    """Message of one line, if there is a problem."""
     labels: frozenset[int | float]
     """Labels of the rows, if the manifest lists labels."""
 
 
-def check_shards(shards: ShardReader, entries: Iterable[ShardEntry]) -> Checked:
-    """Check some shards in full; a problem is reported, not raised."""
-    problems, n_bytes, labels = [], 0, set[int | float]()
-    for entry in entries:
-        try:
-            y = shards.check(entry).y
-        except ShardError as fault:
-            problems.append(str(fault))
-        else:
-            n_bytes += entry.size
-            if shards.manifest.labels is not None and y is not None:
-                labels.update(np.unique(y).tolist())
-    return Checked(tuple(problems), n_bytes, frozenset(labels))
+def check_shard(shards: ShardReader, entry: ShardEntry) -> Checked:
+    """Check a shard in full; a problem is reported, not raised."""
+    try:
+        y = shards.check(entry).y
+    except ShardError as fault:
+        return Checked(str(fault), frozenset())
+    return Checked(None, frozenset(() if shards.manifest.labels is None or y is None else np.unique(y).tolist()))
 
 
-def verify(storage: Storage) -> Report:
-    """Check all shards and sidecar files of a data set in this thread, and report every problem.
+def report_of(reader: ShardReader, found: Mapping[str, str | None], labels: set[int | float]) -> Report:
+    """Check everything but the shards of a data set, and report it together with the problems and labels of all shards.
 
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the data set.
-
-    Raises
-    ------
-    ShardError, SpecConflictError
-        If the spec or the manifest cannot be read.
+    `found` has the problem of each shard, or None, by its name.
     """
-    shards = open_reader(storage)
-    return report_of(shards, [check_shards(shards, shards.manifest.shards)])
-
-
-def report_of(reader: ShardReader, checked: Sequence[Checked]) -> Report:
-    """Check everything but the shards of a data set, and report it together with the checks of all shards, in order."""
     storage, listed = reader.storage, reader.manifest.labels
     problems = []
     sidecars = {"landmarks": landmarks_of(reader.spec)}
@@ -244,8 +222,7 @@ def report_of(reader: ShardReader, checked: Sequence[Checked]) -> Report:
                 read_sidecar(storage, kind, sha256)
             except ShardError as fault:
                 problems.append(str(fault))
-    problems.extend(problem for each in checked for problem in each.problems)
-    labels = {label for each in checked for label in each.labels}
+    problems.extend(problem for name in reader.manifest.shards.names if (problem := found[name]))
     if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
         problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
     unlisted = reader.unlisted()
@@ -263,7 +240,8 @@ def report_of(reader: ShardReader, checked: Sequence[Checked]) -> Report:
         "remove it with dkfeat clean"
         for name in strays
     )
-    return Report(len(reader.manifest.shards), sum(each.n_bytes for each in checked), problems, unlisted)
+    n_bytes = sum(size for name, size in reader.manifest.sizes().items() if not found[name])
+    return Report(len(found), n_bytes, problems, unlisted)
 
 
 def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:

@@ -297,9 +297,10 @@ class Storage(ABC):
     def open(self, name: str) -> BufferedReader:
         """Open a regular file for reading with seek; a symbolic link below the root is an error."""
 
-    @abstractmethod
     def read(self, name: str) -> bytes:
         """Read all bytes of a file."""
+        with self.open(name) as file:
+            return file.read()
 
     def load(self, name: str) -> memoryview:
         """Read all bytes of a large file, if possible into memory that pyarrow reuses for the next one."""

@@ -148,15 +148,16 @@ class LocalStorage(Storage):
     def open(self, name: str) -> BufferedReader:  # noqa: D102 -- Storage says it
         parent, last = _parts(name)
         with self._folder(parent) as folder:
-            descriptor = os.open(last, _READ, dir_fd=folder)
+            try:
+                descriptor = os.open(last, _READ, dir_fd=folder)
+            except OSError as fault:
+                if fault.errno == errno.ELOOP:
+                    raise OSError(fault.errno, "a symbolic link; replace it by the file that it names", name) from None
+                raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", f"{self._root}/{name}")
+            raise OSError(errno.EINVAL, "not a regular file; restore it from a copy", name)
         return os.fdopen(descriptor, "rb")
-
-    def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
-        with self.open(name) as file:
-            return file.read()
 
     def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
         with self.open(name) as file:

@@ -14,9 +14,8 @@ import pytest
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.store.shards import reader
-from dkfeat.store.storage import open_storage
 from tests.engine.helpers import BLOCK, featurized
+from tests.invariants import verified
 
 ROWS = "".join(f"{1 + i % 2} {1 + i % 3}:{1 + i % 7} {5 + i % 5}:0.5\n" for i in range(400))
 
@@ -144,12 +143,12 @@ def test_verify__in_parallel_reports_the_same_in_order(target, scheduler):
     seen = []
     data, here = dkfeat.open_shards(target), ExecutionConfig(scheduler=scheduler, n_workers=2)
     assert data.n_shards > 10
-    assert data.verify(client=here, progress=seen.append) == reader.verify(open_storage(target))
+    assert data.verify(client=here, progress=seen.append) == verified(target)
     assert (seen[-1].tasks, seen[-1].rows) == (data.n_shards, data.n_rows)
     for entry in data.manifest.shards[1:9:3]:
         path = target / "data" / entry.name
         path.write_bytes(path.read_bytes()[:-1])
     (target / "data" / "part-000099-0000-0123456789ab.parquet").write_bytes(b"stray")
     report = data.verify(client=here)
-    assert report == reader.verify(open_storage(target))
+    assert report == verified(target)
     assert len(report.problems) == 4

@@ -18,6 +18,7 @@ from dkfeat.errors import DkfeatError, ShardError
 from dkfeat.store.shards import reader
 from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized
+from tests.invariants import verified
 from tests.store.manifest.test_manifest import BAD_NAMES
 from tests.store.tiny_job import TinyJob, write_sources
 
@@ -70,7 +71,7 @@ def test_manifest__shard_name_leads_elsewhere__nothing_there_is_touched(job, tmp
     with pytest.raises(ShardError):
         reader.open_reader(open_storage(job.target))
     with pytest.raises(ShardError):
-        reader.verify(open_storage(job.target))
+        verified(job.target)
     with pytest.raises(DkfeatError):
         job.run()
     monkeypatch.undo()
@@ -107,7 +108,7 @@ def test_folder_replaced_by_a_link__is_refused(job, tmp_path, folder):
     (job.target / folder).rename(tmp_path / "elsewhere")
     (job.target / folder).symlink_to(tmp_path / "elsewhere")
     before = state_outside(tmp_path, job.target)
-    for act in (lambda: reader.verify(open_storage(job.target)), job.run):
+    for act in (lambda: verified(job.target), job.run):
         with pytest.raises(DkfeatError):
             act()
     assert state_outside(tmp_path, job.target) == before

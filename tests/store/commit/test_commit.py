@@ -22,7 +22,7 @@ from dkfeat.store.shards import reader
 from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import LOCK
 from dkfeat.store.storage.local import LocalStorage
-from tests.invariants import assert_dataset_whole, dataset_state
+from tests.invariants import assert_dataset_whole, dataset_state, verified
 from tests.store.tiny_job import TinyJob, identity, write_sources
 
 
@@ -475,13 +475,13 @@ def test_commit__shards_of_other_runs_in_data__verify_lists_them(job):
     (job.target / "data" / stray).write_bytes(b"")
     write_sources(job.sources, files=1, first=4)
     job.stage(1)
-    report = reader.verify(open_storage(job.target))
+    report = verified(job.target)
     [problem] = report.problems  # shards of the batch in progress are none
     assert f"{stray}: no manifest lists this shard" in problem
     assert len(report.unlisted) == 3
     assert job.run().number == manifest.number + 1
     clean(job.target)
-    assert reader.verify(open_storage(job.target)).problems == []
+    assert verified(job.target).problems == []
 
 
 def test_close__another_run_took_over__leaves_its_lock(job):

@@ -16,7 +16,7 @@ from dkfeat.errors import ShardError
 from dkfeat.store.manifest import metadata
 from dkfeat.store.shards import reader
 from dkfeat.store.storage import open_storage
-from tests.invariants import assert_dataset_whole
+from tests.invariants import assert_dataset_whole, verified
 from tests.store.tiny_job import TinyJob, write_sources
 
 FORMATS = Path(__file__).parents[2] / "data" / "formats"
@@ -68,7 +68,7 @@ def test_segments__of_groups_and_of_rows_set_aside__are_converted(tmp_path):
     for folder in ("tmp", "set-aside"):
         (target / "_dkfeat" / folder).mkdir(exist_ok=True)
     before = reader.read_manifest(open_storage(target))
-    assert reader.verify(open_storage(target)).problems == []
+    assert verified(target).problems == []
     assert [entry.rows_by_file for entry in before.shards] == [(5, 7, 7), (), ()]
     assert [entry.bad_rows for entry in before.shards] == [((1, "bad feature", 1),), (), ((0, "bad feature", 1),)]
     assert [entry.lines for entry in before.shards] == [20, 6, 7]
@@ -94,7 +94,7 @@ WRONG = [
     ("shards", "sha256", "0" * 63),
     ("shards", "rows", [1, 2]),
     ("shards", "rows", [-1]),
-    ("shards", "rows", [1.0]),
+    ("shards", "rows", [1.5]),
     ("shards", "start", [999]),
     ("shards", "bad_rows", {"2": [[0, "index", 1]]}),
     ("shards", "bad_rows", {"0": [[3, "index", 1]]}),
@@ -106,7 +106,7 @@ WRONG = [
     ("splits", "n_files", [0]),
     ("splits", "stop", [-1]),
     ("sources", "name", ["a"]),
-    ("sources", "name", ["", "b", "c"]),
+    ("sources", "name", "abc"),
     ("sources", "size", ["1", 2, 3]),
     ("sources", "bad_rows", {"5": {"index": 1}}),
     ("sources", "rows", None),

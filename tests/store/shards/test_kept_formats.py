@@ -19,8 +19,9 @@ from scipy import sparse
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.store.shards.reader import open_reader, read_manifest, verify
+from dkfeat.store.shards.reader import open_reader, read_manifest
 from dkfeat.store.storage import open_storage
+from tests.invariants import verified
 from tests.store.tiny_job import TinyJob, write_sources
 
 FORMATS = Path(__file__).parents[2] / "data" / "formats"
@@ -40,7 +41,7 @@ def kept(request):
 @pytest.mark.fault("V-07")
 def test_kept__reads_verifies_and_holds_the_features_of_today(kept):
     data = dkfeat.open_shards(kept)
-    assert (verify(open_storage(kept)).problems, data.n_shards) == ([], 2)
+    assert (verified(kept).problems, data.n_shards) == ([], 2)
     source = dkfeat.LibsvmSource(str(kept.parent / "rows.svm"), n_features=9, zero_based=False, label_dtype="int64")
     pieces = [piece.block for split in source.splits() for piece in source.read(split)]
     X, y = sparse.vstack([block.X for block in pieces]), np.concatenate([block.y for block in pieces])
@@ -71,7 +72,7 @@ def test_kept__a_new_batch_follows(kept, tmp_path):
     )
     assert (second.number, second.rows) == (2, manifest.rows + 1)
     assert before.items() <= {path.name: path.read_bytes() for path in (target / "data").iterdir()}.items()
-    assert verify(open_storage(target)).problems == []
+    assert verified(target).problems == []
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_kept_data_set__has_the_names_and_rows_of_today(job, version):
     kept, made = (read_manifest(open_storage(target)) for target in (FORMATS / version, job.target))
     assert [entry.name for entry in kept.shards] == [entry.name for entry in made.shards]
     assert kept.spec_fp == made.spec_fp
-    assert verify(open_storage(FORMATS / version)).problems == []
+    assert verified(FORMATS / version).problems == []
     assert kept.schema == made.schema
     for left, right in zip(rows(FORMATS / version), rows(job.target), strict=True):
         assert np.array_equal(left, right)

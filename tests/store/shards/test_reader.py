@@ -28,6 +28,7 @@ from dkfeat.store.shards import columns as rows
 from dkfeat.store.shards import reader
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.local import LocalStorage
+from tests.invariants import verified
 from tests.store.shards.test_codec import codes, encode, parts
 from tests.store.tiny_job import ROW_BYTES, TinyJob, features, pieces, write_sources
 
@@ -162,7 +163,7 @@ def test_read__shard_of_another_size__names_it(job, change, how):
     with pytest.raises(ShardError, match=entry.name) as fault:
         opened(job).read(entry, how)
     assert fault.value.exit_code == 3
-    [problem] = reader.verify(open_storage(job.target)).problems
+    [problem] = verified(job.target).problems
     assert entry.name in problem
 
 
@@ -406,7 +407,7 @@ def test_unlisted__are_ignored_and_told_by_verify(job, monkeypatch):
         for entry in it.manifest.shards:
             it.read(entry)
     (job.target / "data" / "notes.txt").write_text("of somebody else")
-    report = reader.verify(open_storage(job.target))
+    report = verified(job.target)
     assert report.unlisted == ["notes.txt", "part-000077-0000-3f9c2a71b0de.parquet"]
     assert len(report.problems) == 1
     assert "part-000077-0000-3f9c2a71b0de.parquet: no manifest lists this shard" in report.problems[0]
@@ -416,7 +417,7 @@ def test_verify__reports_every_problem(job):
     names = [entry.name for entry in opened(job).manifest.shards]
     (job.target / "data" / names[0]).unlink()
     (job.target / "data" / names[2]).write_bytes(b"")
-    report = reader.verify(open_storage(job.target))
+    report = verified(job.target)
     assert len(report.problems) == 2
     assert f"{names[0]}: damaged: " in report.problems[0]
     assert "it is missing" in report.problems[0]
@@ -435,14 +436,14 @@ def test_verify__storage_fails__is_reported(job, monkeypatch):
         return load(name)
 
     monkeypatch.setattr(storage, "load", failing)
-    [problem] = reader.verify(storage).problems
+    [problem] = verified(storage).problems
     assert entry.name in problem
 
 
 def test_verify__data_is_gone__is_a_clean_error(job):
     shutil.rmtree(job.target / "data")
     with pytest.raises(ShardError, match="cannot be listed"):
-        reader.verify(open_storage(job.target))
+        verified(job.target)
 
 
 @pytest.mark.fault("C-06")
