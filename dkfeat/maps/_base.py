@@ -39,13 +39,14 @@ class Fitted:
 
     params: dict[str, Any]
     """Plain JSON values, as in the spec."""
-    seed: int
+    seed: int = 0
+    """0 in a map without the parameter `random_state`."""
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all feature maps.
 
-    A subclass is a dataclass, whose fields are the parameters; `n_components` and `random_state` are among them. It
+    A subclass is a dataclass, whose fields are the parameters; a map that draws random numbers has `random_state`. It
     sets `name`, `version` and `layout`, lists the checks of its parameters in `_checks`, derives from them what
     `transform` needs in `_resolve`, and computes in `_transform_rows`. A row's features depend only on the fitted map
     and that row, so rows may be split into blocks of any size, on any number of workers.
@@ -55,7 +56,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     n_features_in_ : int
         Columns of the input.
     seed_ : int
-        Root of all random numbers, in [0, 2^64): ``random_state`` itself if that is an integer.
+        Root of all random numbers, in [0, 2^64): ``random_state`` itself if that is an integer. A map without the
+        parameter ``random_state`` has none.
     n_features_out : int
         Number of columns of `transform`.
     encoded_row_bytes : int
@@ -75,7 +77,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """For each parameter that the spec holds, in this order, a function that checks a value, given with the name of the
     parameter, and returns it as a plain JSON value."""
 
-    n_components: int
     random_state: Any
     n_features_in_: int
     seed_: int
@@ -119,8 +120,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     def _fit_checked(self, n_features: int) -> None:
-        settings = self._resolve(self._checked_params(), n_features, check_seed(self.random_state))
-        self._settings, self.seed_ = settings, settings.seed
+        params, is_random = self._checked_params(), self._is_random()
+        seed = check_seed(self.random_state) if is_random else 0
+        self._settings = self._resolve(params, n_features, seed)
+        if is_random:
+            self.seed_ = seed
 
     def _checked_params(self) -> dict[str, Any]:
         """Return the parameters of the spec as plain JSON values, or raise ConfigError."""
@@ -159,7 +163,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         spec, own = other.to_spec(), self.get_params(deep=False)
         usual = {name: item.default for name, item in signature(type(self)).parameters.items()}
-        values = spec["params"] | {"random_state": spec["seed"]}
+        values = spec["params"] | ({"random_state": spec["seed"]} if self._is_random() else {})
         taken = {name: value for name, value in values.items() if repr(own[name]) == repr(usual[name])}
         try:
             clone(self).set_params(**taken)._restore(other.n_features_in_, other._fitted_arrays())
@@ -374,10 +378,12 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Returns
         -------
         spec : dict
-            Keys: map, version, n_features, seed, params, and further keys of the subclass.
+            Keys: map, version, n_features, seed (of a map with random numbers), params, and further keys of the
+            subclass.
         """
         check_is_fitted(self)
-        head = {"map": self.name, "version": self.version, "n_features": self.n_features_in_, "seed": self.seed_}
+        seed = {"seed": self.seed_} if self._is_random() else {}
+        head = {"map": self.name, "version": self.version, "n_features": self.n_features_in_, **seed}
         return {**head, "params": copy.deepcopy(self._settings.params), **self._more_of_spec()}
 
     def fingerprint(self) -> str:
@@ -396,12 +402,13 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             )
         params = dict(spec.get("params", {}))
         unknown = sorted(set(params) - set(cls._get_param_names()))
-        missing = sorted({"n_features", "params", "seed"} - set(spec))
+        seed = {"random_state": spec.get("seed")} if cls._is_random() else {}
+        missing = sorted({"n_features", "params", *(["seed"] if seed else [])} - set(spec))
         if unknown or missing:
             raise ConfigError(
                 f"spec of {cls.name}: unknown settings {unknown}, missing entries {missing}; was it edited?"
             )
-        fitted = cls(**params, random_state=spec["seed"])
+        fitted = cls(**params, **seed)
         fitted._restore(spec["n_features"], arrays)
         if fitted.to_spec() != dict(spec):
             raise SpecConflictError(
@@ -466,8 +473,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return a map fitted to some width, or the map itself if it is fitted or needs rows."""
         if self._needs_rows or self.__sklearn_is_fitted__():
             return self
-        # the caller's generator does not advance
-        return clone(self).set_params(random_state=0).fit_width(self._valid_width)
+        seed = {"random_state": 0} if self._is_random() else {}  # the caller's generator does not advance
+        return clone(self).set_params(**seed).fit_width(self._valid_width)
 
     @property
     def _n_features_out(self) -> int:  # scikit-learn takes the number of names from it
@@ -507,7 +514,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _repr_html_inner(self) -> str:  # scikit-learn shows this HTML for an estimator that is not part of another
         note = "not fitted"
         if self.__sklearn_is_fitted__():
-            note = f"fitted to {self.n_features_in_:,} columns, seed {self.seed_}"
+            note = f"fitted to {self.n_features_in_:,} columns" + (f", seed {self.seed_}" if self._is_random() else "")
         try:
             description = self._description()
         except (DkfeatError, ValueError, TypeError) as error:  # a repr does not raise
@@ -523,15 +530,16 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Kernel, sizes and error of an estimate."""
         fitted = self._fitted_copy()
         kernel, is_fitted = fitted._estimated_kernel(), fitted.__sklearn_is_fitted__()
-        k = fitted._settings.params["n_components"] if is_fitted else fitted.n_components
+        k = (fitted._settings.params if is_fitted else fitted.get_params(deep=False)).get("n_components")
         if is_fitted:
             sizes = fitted._sizes(k, is_width_known=fitted is self)
         else:  # a map that needs rows
             sizes = {"columns of features": "at most k", "bytes a row": f"at most {4 * k:,}, stored and in memory"}
         error = kernel.describe_error()
-        return {"kernel": kernel.name, "components k": f"{k:,}", **sizes, "error of an estimate": error}
+        components = {} if k is None else {"components k": f"{k:,}"}
+        return {"kernel": kernel.name, **components, **sizes, "error of an estimate": error}
 
-    def _sizes(self, k: int, *, is_width_known: bool) -> dict[str, str]:
+    def _sizes(self, k: Any, *, is_width_known: bool) -> dict[str, str]:
         """Describe the columns and bytes of a row of features."""
         columns, stored = f"{self.n_features_out:,}", f"{self.encoded_row_bytes:,}, stored and in memory"
         if self.layout == "codes":
@@ -539,7 +547,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             columns, stored = f"{columns}, {k:,} of them 1", f"{self.encoded_row_bytes:,} as stored codes; {dense}"
         elif self._columns_per_input and not is_width_known:
             other = self.n_features_out - self._columns_per_input * self.n_features_in_
-            columns = f"{other:,} and {self._columns_per_input:,} for each column of the input"
+            columns = (f"{other:,} and " if other else "") + f"{self._columns_per_input:,} for each column of the input"
             stored = "4 for each column of features, stored and in memory"
         return {"columns of features": columns, "bytes a row": stored}
 
@@ -547,6 +555,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _columns_per_input(self) -> int:
         """Columns of features that each column of the input adds."""
         return 0
+
+    @classmethod
+    def _is_random(cls) -> bool:
+        """Return True if the map draws random numbers, and so has the parameter `random_state` and a seed."""
+        return "random_state" in cls._get_param_names()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_settings")

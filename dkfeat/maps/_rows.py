@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Literal
@@ -280,20 +279,25 @@ def check_center(center: Any, name: str) -> float | list[float] | None:
     return values
 
 
-@contextmanager
-def rows_from(first: int) -> Iterator[None]:
-    """Make errors number rows in the whole array, of which a block that begins at the row `first` is processed."""
-    try:
-        yield
-    except InputError as error:
-        if error.row is None or not first:
-            raise
-        row = first + error.row
-        raise InputError(
-            f"{error}; this row number counts from row {first:,} of X: it is row {row:,} of X",
-            row=row,
-            column=error.column,
-        ) from error
+class RowsFrom:
+    """Context that makes errors number rows in the whole array, of which a block that begins at a row is processed.
+
+    A class, because a single row takes longer to transform in the context of a generator.
+    """
+
+    __slots__ = ("first",)
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self.first and isinstance(error, InputError) and error.row is not None:
+            row = self.first + error.row
+            message = f"{error}; this row number counts from row {self.first:,} of X: it is row {row:,} of X"
+            raise InputError(message, row=row, column=error.column) from error
 
 
 def slice_rows(X: Any, rows: slice) -> Any:

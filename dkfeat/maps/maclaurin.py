@@ -24,7 +24,7 @@ from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import inner_products, paired_rows, row_numbers
 from dkfeat.maps._base import N_COMPONENTS, FeatureMap, Fitted, check_flag
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
-from dkfeat.maps._rows import check_lengths, rows_and_multipliers, rows_from
+from dkfeat.maps._rows import RowsFrom, check_lengths, rows_and_multipliers
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps._series import MAX_DEGREE, DegreeLaw, Draws, Series, degree_weights, draw_degrees, series_of
 from dkfeat.maps._sign_products import multiply_rows, table_bytes
@@ -600,7 +600,7 @@ def multiply_inner(X: Any, inner: FeatureMap, draws: Draws, seed: int) -> NDArra
         factor_map, n_rows = _factor_map(inner, X.shape[1], width, factor_seed), max(1, _FACTORS // width)
         for first in range(0, X.shape[0], n_rows):
             rows = slice(first, first + n_rows)
-            with rows_from(first):
+            with RowsFrom(first):
                 features[rows, :width] *= _factors(factor_map, X[rows], factor_seed) * draws.scales[:width]
     return features
 

@@ -22,7 +22,7 @@ from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS
 from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._landmarks import LandmarkKernel, Landmarks, as_tiles, choose_rows, landmark_kernel
-from dkfeat.maps._rows import count_rows, dask_width, is_dask, rows_from, slice_rows, take_rows
+from dkfeat.maps._rows import RowsFrom, count_rows, dask_width, is_dask, slice_rows, take_rows
 from dkfeat.projections import add_dense
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, check_seed, rows_as_csr
 
@@ -334,12 +334,15 @@ class NystroemFeatures(FeatureMap):
     def _transform_rows(self, X: Any) -> NDArray[np.float32]:
         s = self._fitted
         features = np.empty((X.shape[0], self.n_features_out), np.float32)
-        rows = rows_as_csr(X) if sp.issparse(X) else X
+        is_sparse = sp.issparse(X)
+        rows = rows_as_csr(X) if is_sparse else X
         step = s.values.rows_at_a_time(rows)
         for start in range(0, X.shape[0], step):
-            block = slice_rows(rows, slice(start, min(start + step, X.shape[0])))
-            if not sp.issparse(X):
+            if is_sparse:
+                block = slice_rows(rows, slice(start, min(start + step, X.shape[0])))
+            else:
+                block = rows[start : start + step]
                 check_rows(block, first_row=start)
-            with rows_from(start):
+            with RowsFrom(start):
                 s.fill(block, features[start : start + step])
         return features

@@ -10,6 +10,7 @@ from dkfeat import open_shards
 from dkfeat.cli.declared import declarations
 from dkfeat.maps import CLASSES, FEATURE_MAPS
 from tests.cli.test_commands import run
+from tests.maps.small import has
 
 SETTINGS = {
     "gcws": ("--i-bits", 6, "--t-bits", 1, "--p", 0.5, "--center", -1, "--normalize", "l2", "--code", "lowest"),
@@ -42,7 +43,9 @@ def test_declarations__are_the_parameters_of_the_map(name):
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_featurize__takes_what_each_map_takes(name, text, tmp_path):
     shards, model = tmp_path / "shards", tmp_path / "model"
-    settings = (*SETTINGS.get(name, ()), "--n-components", 32, "--seed", 5)
+    settings = SETTINGS.get(name, ())
+    settings += ("--n-components", 32) if has(FEATURE_MAPS[name], "n_components") else ()
+    settings += ("--seed", 5) if has(FEATURE_MAPS[name], "random_state") else ()
     run("featurize", text, "--map", name, *settings, "--out", shards)
     fitted = open_shards(shards).map
     assert fitted.to_spec()["map"] == name
@@ -51,7 +54,7 @@ def test_featurize__takes_what_each_map_takes(name, text, tmp_path):
     for value in SETTINGS.get(name, ())[1::2]:
         if not str(value).startswith("--"):
             assert str(value).rpartition("=")[2] in asked, (value, asked)
-    run("train", shards, "--out", model)
+    run("train", shards, "--seed", 2**64 - 1, "--out", model)
     labels = run("predict", model, text).stdout.split()
     assert len(labels) == 400
     again = run("featurize", text, "--like", shards, "--out", tmp_path / "again")
@@ -64,7 +67,8 @@ def test_featurize__leaves_what_is_not_given_to_the_map(name, text, tmp_path):
     run("featurize", text, "--map", name, "--out", tmp_path / "shards", "--no-progress")
     found, usual = open_shards(tmp_path / "shards").map.get_params(), FEATURE_MAPS[name]().get_params()
     in_force = {"kernel_params": {"p": 1.0}} if name == "nystroem" else {}  # as a spec has them
-    assert found == usual | in_force | {"random_state": 0}
+    seed = {"random_state": 0} if "random_state" in usual else {}
+    assert found == usual | in_force | seed
 
 
 @pytest.mark.parametrize("inner", ["gcws", "dart", "fourier", "laplace", '{"map": "laplace", "params": {"beta": 0.5}}'])

@@ -7,6 +7,8 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
+from typing import ClassVar
 
 import dask
 import dask.array as da
@@ -22,13 +24,19 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkfeat
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.maps import FEATURE_MAPS, GCWSFeatures, from_spec
+from dkfeat.maps import CLASSES, FEATURE_MAPS, GCWSFeatures, from_spec
+from dkfeat.maps._base import FeatureMap, Fitted, check_flag
+from dkfeat.maps._kernel_estimates import EstimatedKernel
+from tests.cli.test_commands import run
 from tests.conftest import peak_bytes
-from tests.maps.small import small_map
+from tests.maps.small import has, small_map
+from tests.maps.test_kernel_estimates import text_of
 
 PATIENT = settings(max_examples=25)  # the first call compiles
 COLUMNS = 11
 MAPS = [pytest.param(cls, id=name) for name, cls in FEATURE_MAPS.items()]
+SIZED = [pytest.param(cls, id=name) for name, cls in FEATURE_MAPS.items() if has(cls, "n_components")]
+RANDOM = [pytest.param(cls, id=name) for name, cls in FEATURE_MAPS.items() if has(cls, "random_state")]
 KINDS = [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array, sp.coo_array, np.asfortranarray, np.asarray]
 
 
@@ -133,7 +141,7 @@ def test_map__duplicates_are_summed_and_order_is_free(cls):
 
 
 @pytest.mark.fault("D-09")
-@pytest.mark.parametrize("cls", MAPS)
+@pytest.mark.parametrize("cls", RANDOM)
 def test_map__the_seed_decides(cls):
     X = some_rows(cls)
     one = array_of(fitted(cls).transform(X))
@@ -141,7 +149,7 @@ def test_map__the_seed_decides(cls):
     assert (array_of(fitted(cls, random_state=6).transform(X)) != one).any()
 
 
-@pytest.mark.parametrize("cls", MAPS)
+@pytest.mark.parametrize("cls", RANDOM)
 def test_map__without_a_seed_fit_draws_one_and_keeps_it(cls):
     X = some_rows(cls)
     features = make(cls, random_state=None).fit(X)
@@ -224,7 +232,7 @@ def test_map__refuses_work_before_fit(cls):
             call(make(cls))
 
 
-@pytest.mark.parametrize("cls", MAPS)
+@pytest.mark.parametrize("cls", SIZED)
 def test_map__a_failed_fit_leaves_it_unfitted(cls):
     features = make(cls, n_components=0)
     with pytest.raises(ConfigError, match="n_components=0"):
@@ -233,7 +241,7 @@ def test_map__a_failed_fit_leaves_it_unfitted(cls):
         features.transform(some_rows(cls))
 
 
-@pytest.mark.parametrize("cls", MAPS)
+@pytest.mark.parametrize("cls", SIZED)
 def test_map__parameters_set_after_fit_wait_for_the_next_fit(cls):
     X, features = some_rows(cls), fitted(cls)
     wanted, spec = features.transform(X), features.to_spec()
@@ -254,7 +262,7 @@ def test_map__spec_is_json_and_reads_back(cls):
 
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__fingerprint_follows_what_decides_the_features(cls):
-    changes = [{"random_state": 6}, {"n_components": 25}]
+    changes = [{name: value} for name, value in (("random_state", 6), ("n_components", 25)) if has(cls, name)]
     fingerprints = {
         fitted(cls).fingerprint(),
         fitted(cls, COLUMNS + 1).fingerprint(),
@@ -328,7 +336,7 @@ def digest(name):
     cls = FEATURE_MAPS[name]
     features = hashlib.sha256()
     for seed in range(20):
-        block = fitted(cls, n_components=100).transform(some_rows(cls, seed))
+        block = small_map(name, n_components=100, random_state=5).fit_width(COLUMNS).transform(some_rows(cls, seed))
         features.update((block.indices if sp.issparse(block) else block).tobytes())
     return features.hexdigest()
 
@@ -440,3 +448,73 @@ def test_transform_blocks__error_of_a_block_names_row_and_column(rows, gcws):
         features.compute(scheduler="synchronous")
     assert (caught.value.row, caught.value.column) == (1, 2)
     assert caught.value.__notes__ == ["in row block 1 of the Dask array"]
+
+
+@dataclass(eq=False, repr=False)
+class HalvedFeatures(FeatureMap):
+    """The rows themselves, halved on request.
+
+    Parameters
+    ----------
+    halved : bool, default=False
+        Whether to halve the rows.
+    """
+
+    name = "halved"
+    version = 1
+    layout = "dense"
+    _checks: ClassVar = {"halved": lambda value, name: check_flag(value, name, yes="halves", no="copies")}
+    _columns_per_input = 1
+
+    halved: bool = False
+
+    def _resolve(self, params, n_features, seed):  # noqa: ARG002 - any width will do
+        assert seed == 0
+        return Fitted(params=params)
+
+    @property
+    def n_features_out(self):
+        return self.n_features_in_
+
+    def _estimated_kernel(self):
+        return EstimatedKernel(name="linear", exact=lambda X, Y: X @ (X if Y is None else Y).T)
+
+    def _transform_rows(self, X):
+        rows = X.toarray() if hasattr(X, "toarray") else X
+        return (rows / 2 if self._fitted.params["halved"] else rows).astype(np.float32)
+
+
+@pytest.fixture
+def halved(monkeypatch):
+    monkeypatch.setitem(CLASSES, "halved", f"{__name__}:HalvedFeatures")
+
+
+@pytest.mark.usefixtures("halved")
+def test_seedless_map__has_no_seed_in_its_state_spec_and_card():
+    features = HalvedFeatures(halved=True)
+    columns = "columns of features 1 for each column of the input bytes"
+    assert f"HalvedFeatures not fitted kernel linear {columns}" in text_of(features._repr_html_())
+    features._check_params()
+    features.fit(np.ones((2, 3)))
+    assert "HalvedFeatures fitted to 3 columns kernel linear columns of features 3 " in text_of(features._repr_html_())
+    assert not hasattr(features, "seed_")
+    spec = features.to_spec()
+    assert spec == {"map": "halved", "version": 1, "n_features": 3, "params": {"halved": True}}
+    for again in (dkfeat.from_spec(spec), pickle.loads(pickle.dumps(features)), clone(features).fit_width(3)):
+        assert again.fingerprint() == features.fingerprint()
+    with pytest.raises(ConfigError, match=r"missing entries \['n_features'\]"):
+        dkfeat.from_spec({key: value for key, value in spec.items() if key != "n_features"})
+
+
+@pytest.mark.usefixtures("halved")
+def test_seedless_map__goes_the_whole_way_to_predictions(tmp_path):
+    text, shards = tmp_path / "rows.svm", tmp_path / "shards"
+    text.write_text("1 1:0.5 3:2\n0 2:1\n" * 8)
+    assert dkfeat.plan(text, shards, HalvedFeatures(halved=True)).tasks
+    dkfeat.featurize(text, shards, HalvedFeatures(halved=True))
+    shown = run("inspect", shards).stdout
+    assert "halved version 1: n_features=3, halved=True\n" in shown
+    dkfeat.featurize(text, tmp_path / "again", HalvedFeatures(), like=shards)  # takes the parameter of the data set
+    assert dkfeat.open_shards(tmp_path / "again").to_scipy()[0][0].tolist() == [0.25, 0, 1]
+    run("train", shards, "--out", tmp_path / "model")
+    assert run("predict", tmp_path / "model", text).stdout.split() == ["1", "0"] * 8
