@@ -284,6 +284,7 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
     scored = {name: labelled_batches(data, job.task, job.classes) for name, data in job.others.items()}
     if job.held_out:
         scored["validation"] = rows.held_out
+    lines = EpochLines(epochs) if job.progress is True else None
     with open_averaging(rows, config, parts=solver.parts, workers=workers) as averaging:
         n_parts = None if averaging is None else averaging.n_parts
         state = job.checkpoint
@@ -294,10 +295,12 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
             patience=solver.patience,
             scored=scored,
             checkpoints=None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts}),
-            on_epoch=EpochLines(epochs) if job.progress is True else job.progress or None,
+            on_epoch=lines if job.progress is True else job.progress or None,
             averaging=averaging,
         )
         chosen = training.run(resume=state is None or state.resume)
+        if lines is not None:
+            lines.end()
     variant = job.variants[chosen.variant]
     record = job.record | {"loss": variant.loss, "alpha": variant.alpha, "epoch": chosen.epoch}
     if n_parts is not None:

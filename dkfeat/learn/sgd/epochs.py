@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 LINE_SECONDS = 5.0
-"""Minimum time between two progress lines, except the first and the last."""
+"""Minimum time between two progress lines, except the last."""
 
 
 class EpochLines:
-    """Progress lines of a training: for the first and the last epoch, and for one every few seconds in between.
+    """Progress lines of a training: for the first epoch, for one every few seconds, and, by `end`, for the last.
 
     Parameters
     ----------
@@ -46,20 +46,27 @@ class EpochLines:
     def __init__(self, epochs: int) -> None:
         self._epochs, self._lines = epochs, Progress(True)
         self._began = self._shown = time.monotonic()
+        self._hidden = ""
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
         """Show an epoch, given its entry of the history."""
         now, began = time.monotonic(), self._began
         self._began = now
-        if entry["epoch"] not in (1, self._epochs) and now - self._shown < LINE_SECONDS:
-            return
-        self._shown = now
         shown = {"loss": "loss {:.4g}", "alpha": "best alpha {:g}"}
         for rows in ("validation", "test"):
             shown |= {f"{rows}_accuracy": f"{rows} accuracy {{:.2%}}", f"{rows}_r2": f"{rows} R² {{:.4f}}"}
         parts = [form.format(entry[name]) for name, form in shown.items() if entry.get(name) is not None]
         speed = f"{entry['rows'] / max(now - began, 1e-9):,.0f} rows/s"
-        self._lines.note(", ".join([f"train: epoch {entry['epoch']} of {self._epochs}", *parts, speed]))
+        self._hidden = ", ".join([f"train: epoch {entry['epoch']} of {self._epochs}", *parts, speed])
+        if entry["epoch"] == 1 or now - self._shown >= LINE_SECONDS:
+            self._shown = now
+            self.end()
+
+    def end(self) -> None:
+        """Show the last epoch, which may be earlier than expected, unless it has been shown."""
+        if self._hidden:
+            self._lines.note(self._hidden)
+        self._hidden = ""
 
 
 SCORES = 1 << 22
