@@ -75,6 +75,14 @@ def test_pipeline__is_what_its_task_is(task):
     assert pipeline.score(X, predicted) == 1
 
 
+def test_pipeline__of_a_store_is_read_with_its_options(monkeypatch):
+    model = made(GCWSFeatures(n_components=8, i_bits=2, random_state=0), 2)
+    stored = {("s3://bucket/model", "anon"): model}
+    read = lambda folder, *, storage_options: stored[folder, *storage_options]  # noqa: E731
+    monkeypatch.setattr("dkfeat.learn.estimators.load_model", read)
+    assert load_pipeline("s3://bucket/model", storage_options={"anon": True})["linear"].model is model
+
+
 def test_pipeline__keeps_its_checks():
     model = made(GCWSFeatures(n_components=8, i_bits=2, random_state=0), 2)
     pipeline = load_pipeline(model)

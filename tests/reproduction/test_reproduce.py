@@ -232,3 +232,11 @@ def test_run__a_killed_process_exits_5(toy, tmp_path):
 def test_cells__floats_get_four_digits():
     shown = [cell_text(value) for value in (97.2, 100.0, 0.000123456, 15_000, None, "b = 8", 0.0)]
     assert shown == ["97.20", "100.0", "0.0001235", "15,000", "–", "b = 8", "0"]  # noqa: RUF001 - the dash
+
+
+def test_experiments__use_public_names_only():
+    for file in sorted((JOBS / "reproduction").rglob("*.py")):
+        found = re.search(
+            r"^\s*(from|import) dkfeat(\.\w+)*(\._\w*| import .*\b_)", file.read_text("utf-8"), re.MULTILINE
+        )
+        assert found is None, f"{file.name}: {found.group()}"
