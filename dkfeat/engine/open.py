@@ -14,7 +14,7 @@ from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundEr
 from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
-from dkfeat.store.commit.begin import check_target, locked
+from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import read_spec, spec_conflict_remedy
 from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
@@ -161,7 +161,7 @@ def open_run(
     storage.check_writable()
     check_target(storage)
     reporter = progress if isinstance(progress, Progress) else Progress(progress)
-    with locked(storage) as lock, ExitStack() as closing, LazyRunner(client) as runners:
+    with hold(storage) as lock, ExitStack() as closing, LazyRunner(client) as runners:
         context = Context(storage=storage, policy=to, lock=lock, runners=runners, reporter=reporter, closing=closing)
         yield replace(read_existing(source, files, storage, like, to.storage_options), run=context)
 

@@ -95,10 +95,21 @@ def local_path(text: str) -> Path | None:
     >>> local_path("s3://bucket/rows.svm") is None
     True
     """
-    is_remote = "://" in text and is_url(text)
-    if is_remote and protocol_of(text) != "file":
-        return None
-    return Path(os.path.realpath(text.partition("://")[2] if is_remote else text))  # `resolve` fails at loops of links
+    path = path_in(text)
+    return None if path is None else Path(os.path.realpath(path))  # `resolve` fails at loops of links
+
+
+def path_in(text: str) -> str | None:
+    """Return a path, or the path in a ``file://`` URL, as it is given; None for any other URL.
+
+    Examples
+    --------
+    >>> path_in("rows.svm"), path_in("file:///data/rows.svm"), path_in("s3://bucket/rows.svm")
+    ('rows.svm', '/data/rows.svm', None)
+    """
+    if "://" not in text or not is_url(text):
+        return text
+    return text.partition("://")[2] if protocol_of(text) == "file" else None
 
 
 def protocol_of(url: str) -> str:
@@ -176,7 +187,7 @@ def is_secret(name: str) -> bool:
 
 
 class Retries:
-    """Caller of one store that retries after transient faults and counts the retries.
+    """Caller of one store that retries after transient faults.
 
     Parameters
     ----------
@@ -190,8 +201,6 @@ class Retries:
 
     def __init__(self, seconds: float, where: str, hide: Callable[[str], str] = str) -> None:
         self.seconds, self.where = seconds, where
-        self.count = 0
-        """Number of retries by this process."""
         self._hide = hide
 
     def call(self, what: str, function: Callable[[], Result]) -> Result:
@@ -237,7 +246,6 @@ class Retries:
                     raise error from None  # the library's own error may hold secrets, and may not be picklable
                 text = f"{self._error(fault).strerror}; trying again, for at most {self.seconds:g} s"
                 logger.log(logging.WARNING if tries == 3 else logging.INFO, "%s: %s: %s", self.where, what, text)
-                self.count += 1
                 _thread_state.count = thread_retries() + 1
                 time.sleep(wait)
             else:
@@ -246,8 +254,7 @@ class Retries:
 
     def _log_retries(self, what: str, tries: int, outcome: str) -> None:
         if tries > 1:
-            counts = f"{tries - 1} retries; {self.count} by this process so far"
-            logger.warning("%s: %s: %s after %s", self.where, what, outcome, counts)
+            logger.warning("%s: %s: %s after %d retries", self.where, what, outcome, tries - 1)
 
     def _error(self, fault: Exception, more: str = "") -> OSError:
         """Convert a fault to an `OSError`, of a subclass in `_ERRNOS` if possible; its message has no secrets."""

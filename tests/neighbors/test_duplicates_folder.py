@@ -17,7 +17,7 @@ from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
 from dkfeat.neighbors.deduplication import pairs as pair_tasks
 from dkfeat.neighbors.deduplication import stages, work_files
 from dkfeat.neighbors.deduplication.pairs import BandFiles, FindPairs
-from dkfeat.store.commit.begin import locked
+from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage.local import LocalStorage
 
 N_ROWS, N_COLUMNS = 300, 40
@@ -145,7 +145,7 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     with pytest.raises(ConfigError, match="is no folder of duplicates; make it"):
         Duplicates.open(tmp_path / "notes")
     with (
-        locked(LocalStorage(str(tmp_path / "busy" / "groups"))),
+        hold(LocalStorage(str(tmp_path / "busy" / "groups"))),
         pytest.raises(TargetBusyError, match="is being written by"),
     ):
         duplicates(shards, target=tmp_path / "busy", progress=False)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 import secrets
 import socket
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
-from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError, cause_of
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
 from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import PLAN_NAME, BatchPlan, plan_name, read_plan
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NONE: Mapping[str, bool] = MappingProxyType({})
-_DISK_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _ATTEMPTS = 3
 _IDENTITY = ("spec_fp", "split", "piece", "range", "source_sha256", "last")
 MOST_CHANGED = 100
@@ -444,7 +442,7 @@ def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], 
         If the shard is damaged, but another run now holds the lock of the target.
     """
     path = f"{DATA}/{check_shard_name(name)}"
-    with _named_faults(storage, name):
+    with faults_as(ShardError, f"{storage.url}/{path}: cannot be read"):
         if storage.size(path) is None:
             return None
         data = storage.load(path)
@@ -494,7 +492,7 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
     """
     path, entry = f"{DATA}/{check_shard_name(name)}", shard.entry(name)
     expected = {key: getattr(shard.footer, key) for key in _IDENTITY}
-    with _named_faults(storage, name, entry.size):
+    with faults_as(ShardError, f"{storage.url}/{path}: cannot be written"):
         for _ in range(_ATTEMPTS):
             try:
                 storage.create(path, shard.data, before_publish=lambda: check_holder(storage, run_id))
@@ -511,9 +509,6 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
                 if found.sha256 != entry.sha256:
                     logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
                 return found
-            size = storage.size(path)
-            if size != entry.size:
-                raise ShardError(f"{storage.url}/{path}: wrote {entry.size:,} bytes, found {size}")
             return entry
     raise ShardError(f"{storage.url}/{path}: a damaged shard of this name was found and set aside {_ATTEMPTS} times")
 
@@ -540,18 +535,3 @@ def create_or_keep(storage: Storage, name: str, data: bytes) -> None:
             aside = storage.set_aside(name)
             logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
             storage.create(name, data)
-
-
-@contextmanager
-def _named_faults(storage: Storage, name: str, size: int = 0) -> Iterator[None]:
-    """Convert an error of the storage to a `ShardError` that names the shard and, on a full disk, the free space."""
-    try:
-        yield
-    except DkfeatError:
-        raise
-    except OSError as fault:
-        cause = cause_of(fault)
-        if fault.errno in _DISK_FULL:
-            free = storage.free_bytes() or 0
-            cause += f"; it needs {size:,} bytes, {free:,} are free: delete other files and run again"
-        raise ShardError(f"{storage.url}/{DATA}/{name}: cannot be {'written' if size else 'read'}: {cause}") from fault

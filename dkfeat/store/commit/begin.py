@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -328,16 +328,6 @@ def hold(storage: Storage, break_lock: str | None = None) -> Lock:
     holder = {"run_id": secrets.token_hex(16), "since": now()}
     with faults_as(CommitError, f"{storage.url}: cannot lock it"):
         return storage.acquire(holder, break_lock=break_lock)
-
-
-@contextmanager
-def locked(storage: Storage, break_lock: str | None = None) -> Iterator[Lock]:
-    """Hold the lock of a target in a ``with`` statement; errors as from `hold`."""
-    lock = hold(storage, break_lock)
-    try:
-        yield lock
-    finally:
-        lock.release()
 
 
 def check_target(storage: Storage) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dkfeat.errors import CommitError, ShardError
 from dkfeat.store.commit.batch import mark_success
-from dkfeat.store.commit.begin import hold, locked
+from dkfeat.store.commit.begin import hold
 from dkfeat.store.commit.run_log import RunLog, log_batch, read_logs
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import BatchPlan, plan_name
@@ -474,7 +474,7 @@ def _locked(
 ) -> Iterator[Storage]:
     storage = open_storage(target, storage_options)
     metadata.read_spec(storage)  # a folder without a spec is not a data set, and gets no lock
-    with faults_as(CommitError, f"{storage.url}: {_STOPPED}"), locked(storage, break_lock):
+    with faults_as(CommitError, f"{storage.url}: {_STOPPED}"), hold(storage, break_lock):
         storage.prepare()  # create empty folders, which a copy of the data set may lack
         yield storage
 

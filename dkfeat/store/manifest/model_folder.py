@@ -12,7 +12,7 @@ from typing import Any
 
 from dkfeat.canonical import dumps, fingerprint, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError
-from dkfeat.filesystems.urls import is_url, protocol_of
+from dkfeat.filesystems.urls import path_in
 from dkfeat.store.manifest.metadata import LANDMARKS_NAME
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC, Storage, faults_as, read_existing
@@ -83,10 +83,8 @@ def open_model_folder(folder: str | os.PathLike[str], storage_options: Mapping[s
     text = os.fspath(folder)
     if not text or "\0" in text:
         raise ConfigError(f"model={text!a} is not the path of a folder; give one such as models/letter")
-    is_remote = "://" in text and is_url(text)
-    if is_remote and protocol_of(text) != "file":
-        return open_storage(text, storage_options)
-    return LocalFolder(str(Path(text.partition("://")[2] if is_remote else text).absolute()))
+    path = path_in(text)
+    return open_storage(text, storage_options) if path is None else LocalFolder(str(Path(path).absolute()))
 
 
 def read_model_file(folder: Storage) -> bytes | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import is_url, protocol_of, shown_url
+from dkfeat.filesystems.urls import path_in, protocol_of, shown_url
 from dkfeat.store.storage.base import Storage
 
 __all__ = ["is_read_only", "open_storage"]
@@ -41,8 +41,8 @@ def open_storage(target: str | os.PathLike[str] | Storage, storage_options: Mapp
     if isinstance(target, Storage):
         return target
     text = str(target)
-    is_remote = "://" in text and is_url(text)
-    if is_remote and protocol_of(text) != "file":
+    path = path_in(text)
+    if path is None:
         if is_read_only(text):
             raise ConfigError(
                 f"target {shown_url(text)} is not supported; "
@@ -55,7 +55,6 @@ def open_storage(target: str | os.PathLike[str] | Storage, storage_options: Mapp
 
     if storage_options:
         raise ConfigError(f"a local target takes no storage options, got {sorted(storage_options)}")
-    path = text.partition("://")[2] if is_remote else text
     if not path or "\0" in path:
         raise ConfigError(f"target={text!a} is not the path of a folder; give one such as features/train")
     return LocalStorage(path)

@@ -401,6 +401,12 @@ class Lock:
         self.holder = {**self.holder, "run_id": run_id}
         self._store.replace(LOCK, dumps(self.holder), durable=False)
 
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def release(self) -> None:
         """Remove the file, if it still names this run; a second call does nothing."""
         if self.holder["run_id"] not in _held or self.holder["pid"] != os.getpid():  # a fork does not hold it

@@ -16,13 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from dkfeat.errors import CommitError, ShardError
+from dkfeat.errors import CommitError, ShardError, cause_of
 from dkfeat.filesystems.urls import local_path
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, TMP, Lock, Storage, faults_as, file_name
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a link is an error, and a pipe does not block
+_DISK_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 4  # of a lock whose folders another run removes meanwhile
 
@@ -139,6 +140,12 @@ class LocalStorage(Storage):
                     before_publish()
                 base.passed("after_tmp")
                 move(temporary, last, tmp, target)
+            except OSError as fault:
+                if fault.errno in _DISK_FULL:
+                    room = f"it needs {len(data):,} bytes, {self.free_bytes():,} are free"
+                    text = f"{cause_of(fault)}; {room}: delete other files and run again"
+                    raise OSError(fault.errno, text, name) from fault
+                raise
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=tmp)
@@ -205,7 +212,7 @@ class LocalStorage(Storage):
                 os.fsync(source)
         return f"{SET_ASIDE}/{aside}"
 
-    def free_bytes(self) -> int | None:  # noqa: D102 -- Storage says it
+    def free_bytes(self) -> int:  # noqa: D102 -- Storage says it
         return shutil.disk_usage(self._root).free
 
     @contextmanager

@@ -26,9 +26,6 @@ from dkfeat.store.storage.base import SET_ASIDE, Lock, Storage, file_name
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES = 5 << 30
-"""Maximum number of bytes in a request, a limit of S3; shards are far smaller."""
-
 
 class ObjectStorage(Storage):
     """Storage in an object store.
@@ -115,10 +112,6 @@ class ObjectStorage(Storage):
         before_publish: Callable[[], object] | None = None,
         durable: bool = True,  # noqa: ARG002 -- each object is
     ) -> None:
-        if len(data) >= MOST_BYTES:
-            raise OSError(
-                f"{name} has {len(data):,} bytes, but an object is created by one request of fewer than {MOST_BYTES:,}"
-            )
         base.passed("before_tmp")
         if not self.is_exclusive and self.size(name) is not None:
             raise FileExistsError(name)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from dkfeat.errors import CommitError, ConfigError
+from dkfeat.filesystems.urls import thread_retries
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import DATA, META
 from dkfeat.store.storage.object_store import ObjectStorage
@@ -114,9 +115,7 @@ def test_calls__fail_twice__are_made_again(storage, bucket, proxy, action, caplo
         call(storage)
         assert fault.seen == 2, name
         again = 1 if action.startswith("drop") else 2  # the library below repeats some calls itself
-        assert (
-            int(re.search(r"after (\d) retries; \d+ by this process so far", caplog.text.splitlines()[-1])[1]) >= again
-        )
+        assert int(re.search(r"after (\d) retries", caplog.text.splitlines()[-1])[1]) >= again
         assert "failed after" not in caplog.text  # also of an object that a former attempt has made
         if name == "create":
             assert bucket.get(f"out/{NAME}") == b"new"
@@ -126,9 +125,10 @@ def test_calls__fail_twice__are_made_again(storage, bucket, proxy, action, caplo
 def test_call__answered_after_the_read_timeout__is_made_again(bucket, options, proxy):
     storage = open_storage(bucket.url(), {**options, "config_kwargs": {"read_timeout": 1}})
     proxy.add("delay", method="PUT", times=1, seconds=2.0)
+    before = thread_retries()
     storage.create(NAME, b"new")
     assert bucket.get(f"out/{NAME}") == b"new"
-    assert storage._retries.count >= 1
+    assert thread_retries() > before
     deadline = time.monotonic() + 30
     while sum(method == "PUT" for method, *_ in proxy.requests) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)  # otherwise the late request is counted in the next test
