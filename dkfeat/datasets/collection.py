@@ -493,7 +493,7 @@ class Download:
             self.forget()  # the whole file: it has changed, or the server does not support ranges
             there, version = 0, _version_of(self._url, response)
             self._version_path.write_text(json.dumps(version))
-        elif not _continues(response, there, version):
+        elif not version or not _continues(response, there, version):
             self.forget()
             return ConnectionError("the file on the server has changed since its download began")
         size, free = version["size"], shutil.disk_usage(self._part.parent).free

@@ -60,6 +60,9 @@ class ShardSource(Source):
     """Reader of the shards of its manifest; later commits do not change it."""
     stored: Mapping[str, StoredShard]
     """Shards by their names."""
+    zero_based: bool = True
+    multilabel: bool = False
+    query_id: bool = False
     only: tuple[str, ...] | None = None
     """Columns that are read, as for `ShardReader.read`; None: all."""
 

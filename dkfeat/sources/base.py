@@ -352,10 +352,10 @@ class Source(ABC):
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
     """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
 
-    # declared with their texts by the formats that have them
-    zero_based: Any = field(default=True, kw_only=True)
-    multilabel: Any = field(default=False, kw_only=True)
-    query_id: Any = field(default=False, kw_only=True)
+    if TYPE_CHECKING:  # each source declares them, at the place that they have in its specs
+        zero_based: Any = field(default=True, kw_only=True)
+        multilabel: Any = field(default=False, kw_only=True)
+        query_id: Any = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self._set("urlpath", as_paths(self.urlpath))

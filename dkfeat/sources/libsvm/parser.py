@@ -84,8 +84,7 @@ class LibsvmOptions(Source):
     kind: ClassVar[str] = "libsvm"
 
     zero_based: bool | Literal["auto"] = field(default="auto", kw_only=True)
-    """True if index 0 is the first column or "auto" to find it by a scan: True if any index in the whole source is 0.
-    False: index 1 is the first column."""
+    """True if index 0 is the first column, False if index 1 is; "auto": True if any index in the whole source is 0."""
     multilabel: bool = field(default=False, kw_only=True)
     """Labels are comma-separated lists; a line that begins with a blank is a row without labels."""
     query_id: bool = field(default=False, kw_only=True)

@@ -29,7 +29,7 @@ from dkfeat.store.manifest.manifest import (
     RecordsEntry,
     parse_head,
 )
-from dkfeat.store.manifest.records import NO_BAD_ROWS, Records, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.store.manifest.records import NO_BAD_ROWS, SHARD_NAME, Records, ShardEntry, SourceEntry, check_shard_name
 from dkfeat.store.shards.codec import EncodedShard, check_whole, planned_shards
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
@@ -259,7 +259,7 @@ class Batch:
             self._check_repaired(self.manifest, [entry for entry in entries if entry.split < self._first_split])
 
     def _check_shards(self, entries: Sequence[ShardEntry]) -> None:
-        """Raise an error if a shard is missing or of another size than reported or committed."""
+        """Raise an error if a shard is missing or of another size than reported or committed; warn of foreign ones."""
         with faults_as(CommitError, f"{self.storage.url}/{DATA} cannot be listed"):
             sizes = self.storage.list(DATA)
         repaired = {split.number for split in self.repairs}  # their shards are in `entries`
@@ -269,6 +269,18 @@ class Batch:
             raise CommitError(
                 f"{self.storage.url}/{DATA}/{entry.name}: {entry.size:,} bytes were published, "
                 f"but {sizes.get(entry.name, 'none')} were found; run again"
+            )
+        listed = {entry.name for entry in entries}.union(self.manifest.sizes() if self.manifest is not None else ())
+        strays = [name for name in sizes if name not in listed and SHARD_NAME.fullmatch(name)]
+        if strays:
+            logger.warning(
+                "%s/%s: shards of other runs that no manifest lists: %d, such as %s; "
+                "remove them with `dkfeat clean %s`, because other Parquet readers find them",
+                self.storage.url,
+                DATA,
+                len(strays),
+                strays[0],
+                self.storage.url,
             )
 
     def _check_metadata(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
-from dkfeat.errors import CommitError, ShardError
+from dkfeat.errors import CommitError, DkfeatError, ShardError, cause_of
 from dkfeat.store.commit.batch import mark_success
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.commit.run_log import RunLog, log_batch, read_logs
@@ -26,7 +26,6 @@ from dkfeat.store.shards.codec import planned_shards, read_footer
 from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Holder, Storage, faults_as
 
-_STOPPED = "stopped; correct the cause and call again to continue"
 _OUTCOME = ("run_id", "outcome", "error", "shards", "started", "ended")
 _SET_ASIDE = re.compile(SHARD_NAME.pattern + r"\.[0-9a-f]{32}")
 
@@ -461,7 +460,7 @@ def break_lock(
     (True, False)
     """
     storage = open_storage(target, target_options)
-    with faults_as(CommitError, f"{storage.url}: {_STOPPED}"):
+    with _reported_faults(storage):
         if storage.holder() is None:
             return False
         hold(storage, run_id).release()
@@ -474,9 +473,23 @@ def _locked(
 ) -> Iterator[Storage]:
     storage = open_storage(target, storage_options)
     metadata.read_spec(storage)  # a folder without a spec is not a data set, and gets no lock
-    with faults_as(CommitError, f"{storage.url}: {_STOPPED}"), hold(storage, break_lock):
+    with _reported_faults(storage), hold(storage, break_lock):
         storage.prepare()  # create empty folders, which a copy of the data set may lack
         yield storage
+
+
+@contextmanager
+def _reported_faults(storage: Storage) -> Iterator[None]:
+    """Convert an error of the storage to a `CommitError` that names the file, if the system tells it."""
+    try:
+        yield
+    except DkfeatError:
+        raise
+    except OSError as fault:
+        name = f"/{fault.filename}" if isinstance(fault.filename, str) else ""
+        raise CommitError(
+            f"{storage.url}{name}: {cause_of(fault)}; correct the cause and call again to continue"
+        ) from fault
 
 
 def _is_file(storage: Storage, name: str) -> bool:

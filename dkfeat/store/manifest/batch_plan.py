@@ -111,6 +111,11 @@ class BatchPlan:
         positions = {name: position for position, name in enumerate(files)}
         ordered = tuple(files.values())
         splits = tuple(_split(item, ordered, positions, what) for item in plan["splits"])
+        first = splits[0].number if splits else 0
+        check(
+            [split.number for split in splits] == [*range(first, first + len(splits))],
+            f"{what}: the numbers of its splits have a gap",
+        )
         return cls(number=plan["number"], spec_fp=plan["spec_fp"], files=ordered, splits=splits)
 
     def located(self, files: Iterable[SourceFile], remedy: str = OTHER_TARGET) -> BatchPlan:

@@ -62,6 +62,7 @@ def read_records(storage: Storage, head: Head, values: Mapping[str, Any]) -> Rec
     if "segments" not in values:
         return _listed_records(storage, head.number, typed(values, _Listed, where), where)
     entries = typed(values["segments"], list[_SegmentEntry], where)
+    check(bool(entries), f"{where}: lists no segments")
     return Records.joined(storage.map(lambda entry: _read_segment(storage, entry, head.name), entries))
 
 

@@ -256,8 +256,7 @@ class Storage(ABC):
     def lock_values(self) -> dict[str, Any] | None:
         """Read the values of the lock file; empty if dkfeat did not write it, None if there is no such file."""
         try:
-            with self.open(LOCK) as file:
-                text = file.read(_LONGEST)
+            text = self.read(LOCK, _LONGEST)
         except FileNotFoundError:
             return None
         with suppress(ValueError, RecursionError):
@@ -297,10 +296,10 @@ class Storage(ABC):
     def open(self, name: str) -> BufferedReader:
         """Open a regular file for reading with seek; a symbolic link below the root is an error."""
 
-    def read(self, name: str) -> bytes:
-        """Read all bytes of a file."""
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """Read all bytes of a file, or at most the first `most`."""
         with self.open(name) as file:
-            return file.read()
+            return file.read(most)
 
     def load(self, name: str) -> memoryview:
         """Read all bytes of a large file, if possible into memory that pyarrow reuses for the next one."""

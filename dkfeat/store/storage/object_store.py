@@ -137,9 +137,9 @@ class ObjectStorage(Storage):
     def open(self, name: str) -> io.BufferedReader:  # noqa: D102 -- Storage says it
         return io.BufferedReader(cast("io.RawIOBase", io.BytesIO(self.read(name))))
 
-    def read(self, name: str) -> bytes:  # noqa: D102 -- Storage says it
-        path = self._path(name)
-        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path))
+    def read(self, name: str, most: int | None = None) -> bytes:  # noqa: D102 -- Storage says it
+        path, part = self._path(name), {} if most is None else {"start": 0, "end": most}
+        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path, **part))
 
     def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
         path = self._path(name)

@@ -40,8 +40,8 @@ class UnlockedStorage(ObjectStorage):
         self.own = json.dumps(dict(holder)).encode()
         return NoLock(holder)
 
-    def read(self, name: str) -> bytes:
-        return self.own if name == LOCK else super().read(name)
+    def read(self, name: str, most: int | None = None) -> bytes:
+        return self.own if name == LOCK else super().read(name, most)
 
     def sweep(self) -> int:  # it would delete the probes of the others
         return 0

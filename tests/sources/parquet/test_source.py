@@ -406,6 +406,11 @@ def test_options__refused(options, message):
         ParquetSource("a.parquet", **options)
 
 
+def test_options__have_the_order_of_released_specs():
+    keys = "kind n_features blocksize dtype labels label_dtype features features_as label weight query_id id keep"
+    assert list(ParquetSource.defaults()) == [*keys.split(), "filters", "zero_based", "multilabel", "kept_types"]
+
+
 def test_options__plain_values_make_the_source_again(table):
     source = resolved(
         ParquetSource(table[0], weight="w", id="name", keep=["day"], filters=[("w", "in", [1, 2])], labels=(0, 1, 2))

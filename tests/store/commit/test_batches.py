@@ -92,11 +92,11 @@ def test_reader__a_commit_removes_what_it_reads__begins_again(job, monkeypatch):
     storage, read = open_storage(job.target), LocalStorage.read
     commits = [metadata.KEPT]
 
-    def interrupted(storage, name):
+    def interrupted(storage, name, most=None):
         if name.endswith(f"manifest-{metadata.KEPT - 1:06d}.json"):
             while commits:
                 add(job, commits.pop(), metadata.KEPT)
-        return read(storage, name)
+        return read(storage, name, most)
 
     monkeypatch.setattr(LocalStorage, "read", interrupted)
     assert reader.read_manifest(storage).number == 2 * metadata.KEPT

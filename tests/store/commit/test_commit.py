@@ -469,7 +469,7 @@ def test_publish__its_run_committed_meanwhile__says_so(job, monkeypatch):
         publish(storage, name, shard, run_id=run.id)
 
 
-def test_commit__shards_of_other_runs_in_data__verify_lists_them(job):
+def test_commit__shards_of_other_runs_in_data__warns_and_verify_lists_them(job, caplog):
     manifest = job.run()
     stray = "part-000000-0000-0123456789ab.parquet"
     (job.target / "data" / stray).write_bytes(b"")
@@ -480,6 +480,7 @@ def test_commit__shards_of_other_runs_in_data__verify_lists_them(job):
     assert f"{stray}: no manifest lists this shard" in problem
     assert len(report.unlisted) == 3
     assert job.run().number == manifest.number + 1
+    assert f"that no manifest lists: 1, such as {stray}; remove them with `dkfeat clean" in caplog.text
     clean(job.target)
     assert verified(job.target).problems == []
 

@@ -84,10 +84,14 @@ def finished(interrupted, tmp_path_factory):
 @pytest.mark.fault("S-06")
 def test_plan_of_an_unfinished_batch__is_cut__the_error_says_how_to_continue(job, finished):
     plan = job.target / "_dkfeat" / "plan-000002.json"
-    plan.write_bytes(plan.read_bytes()[:-9])
-    for act in (job.run, partial(maintenance.abort, job.target)):
-        with pytest.raises(ShardError, match=r"plan-000002\.json.*delete this file and run again"):
-            act()
+    text = plan.read_bytes()
+    others = json.loads(text)
+    others["splits"].reverse()
+    for damaged in (text[:-9], json.dumps(others).encode()):
+        plan.write_bytes(damaged)
+        for act in (job.run, partial(maintenance.abort, job.target)):
+            with pytest.raises(ShardError, match=r"plan-000002\.json.*delete this file and run again"):
+                act()
     plan.unlink()  # as the message says
     job.run()
     assert dataset_state(job.target) == finished
@@ -304,6 +308,6 @@ def test_maintenance__storage_refuses__says_how_to_continue(job, act, monkeypatc
         raise PermissionError(13, "Permission denied", name)
 
     monkeypatch.setattr(type(open_storage(job.target)), "remove", refuse)
-    with pytest.raises(CommitError, match=r"correct the cause and call again to continue: Permission denied") as fault:
+    with pytest.raises(CommitError, match=r"out/(data|_dkfeat|_SUCCESS)\S*: Permission denied; correct the") as fault:
         act(job.target)
     assert fault.value.exit_code == 3

@@ -144,6 +144,14 @@ def test_segment__wrong_columns__are_refused(target, group, column, values):
         read_with(target, json.dumps(text).encode())
 
 
+@pytest.mark.fault("X-11")
+def test_manifest__without_segments__is_refused(target):
+    data = json.dumps({**first_segment(target)[0], "segments": []}).encode()
+    (target / "_dkfeat" / "manifest-000001.json").write_bytes(data)
+    with pytest.raises(ShardError, match=r"manifest-000001\.json: lists no segments"):
+        metadata.read_numbered(open_storage(target), 1, hashlib.sha256(data).hexdigest())
+
+
 @pytest.mark.fault("S-06")
 @pytest.mark.parametrize("change", ["gone", "cut", "changed", "of another"])
 def test_segment__damaged__is_refused(target, change):

@@ -170,6 +170,21 @@ def test_create__folder_is_gone__is_not_made_anew(tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
+@pytest.mark.fault("X-11")
+def test_lock__large_object_in_its_place__is_read_in_part(tmp_path, monkeypatch):
+    store = open_storage(f"memory://{tmp_path.name}/out")
+    store.create(LOCK, b"[" * (1 << 20))
+    cat, sizes = type(store._system).cat_file, []
+
+    def counted(self, path, **part):
+        data = cat(self, path, **part)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(type(store._system), "cat_file", counted)
+    assert (store.lock_values(), sizes) == ({}, [1 << 16])
+
+
 @pytest.mark.fault("X-01")
 @pytest.mark.parametrize("name", ["../x", "/x", "data/../x", "data//x", "data/", "", "data/\0", "./x"])
 def test_names__outside__are_refused(storage, name):
