@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from dkfeat.learn.checks import check_class_weight, check_fits, check_same_featu
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import ALGORITHM, Checkpoints, EpochLines, Training
-from dkfeat.learn.sgd.parallel import open_averaging
+from dkfeat.learn.sgd.parallel import Averaging
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.validation import check_choice, check_seed, moved_parameters
 
@@ -285,7 +285,8 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
     if job.held_out:
         scored["validation"] = rows.held_out
     lines = EpochLines(epochs) if job.progress is True else None
-    with open_averaging(rows, config, parts=solver.parts, workers=workers) as averaging:
+    opening = nullcontext() if workers is None else closing(Averaging(rows, config, solver.parts, workers.get()))
+    with opening as averaging:
         n_parts = None if averaging is None else averaging.n_parts
         state = job.checkpoint
         training = Training(

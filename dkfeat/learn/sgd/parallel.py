@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.engine.runners.open import LazyRunner
     from dkfeat.store.storage.base import Storage
 
 
@@ -76,6 +74,8 @@ class Part(NamedTuple):
 
     number: int
     n_parts: int
+    shards: Sequence[int]
+    """Ascending indices of its shards."""
 
     @property
     def description(self) -> str:
@@ -137,10 +137,8 @@ class EpochTask:
     intercept: NDArray[np.float64]
     epoch: int
     """Number of the epoch, from 0."""
-    fraction: float
-    """Share of the rows that is held out."""
-    seed: int
-    shuffle_rows: int | None
+    rows: Callable[..., TrainingRows]
+    """Makes the rows of a part from the data set, ``shards`` and ``part``."""
 
     def __call__(self, part: Part, stopped: Callable[[], bool]) -> Weights:
         """Run an epoch over the shards of a part.
@@ -152,15 +150,7 @@ class EpochTask:
             only on the part's number and this task, bit for bit.
         """
         data = _OPENED.get((self.storage.url, self.manifest, self.verify, self.cache_bytes), self._open)
-        shards = assign_shards([entry.rows for entry in data.manifest.shards], part.n_parts, self.seed)[part.number]
-        rows = TrainingRows(
-            data,
-            fraction=self.fraction,
-            seed=self.seed,
-            shuffle_rows=self.shuffle_rows,
-            shards=shards,
-            part=part.number,
-        )
+        rows = self.rows(data, shards=part.shards, part=part.number)
         zeros = Weights.zeros(self.config, len(self.coef))
         start = replace(zeros, coef=self.coef.copy(), intercept=self.intercept)
         descent = Descent(start, self.config)
@@ -222,6 +212,8 @@ class Averaging:
             _check_memory(config, data.shape[1], limit - cache_bytes)
         self.n_parts = parts or max(1, min(most, runner.n_threads))
         self._runner, self._placement = runner, PartPlacement(self.n_parts)
+        shards = assign_shards([entry.rows for entry in manifest.shards], self.n_parts, rows.seed)
+        self._parts = [Part(number, self.n_parts, indices) for number, indices in enumerate(shards)]
         self._task = partial(
             EpochTask,
             storage=data.shards.storage,
@@ -229,9 +221,7 @@ class Averaging:
             verify=data.verifies,
             cache_bytes=cache_bytes,
             config=replace(config, n_descents=self.n_parts),
-            fraction=rows.fraction,
-            seed=rows.seed,
-            shuffle_rows=rows.shuffle_rows,
+            rows=partial(TrainingRows, fraction=rows.fraction, seed=rows.seed, shuffle_rows=rows.shuffle_rows),
         )
 
     def __call__(self, weights: Weights, epoch: int) -> Weights:
@@ -280,40 +270,18 @@ class Averaging:
                     if (value := getattr(mean, name)) is not None:
                         _move(value, getattr(part, name), share)
 
-        parts: Any = [Part(number, self.n_parts) for number in range(self.n_parts)]
-        self._runner.run(task, parts, InOrder(add), self._placement)
+        self._runner.run(task, self._parts, InOrder(add), self._placement)
         return replace(mean, steps=before + n_rows) if n_rows else weights
+
+    def close(self) -> None:
+        """Let all workers forget the rows that they keep."""
+        self._runner.run_everywhere(forget_shards)
 
 
 def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
     """Move a mean by a share of the distance; a share of 1 gives the other value exactly."""
     mean *= mean.dtype.type(1 - share)
     mean += towards * mean.dtype.type(share)
-
-
-@contextmanager
-def open_averaging(
-    rows: TrainingRows, config: DescentConfig, *, parts: int | None, workers: LazyRunner | None
-) -> Iterator[Averaging | None]:
-    """Prepare the parts of one training, in a ``with`` block; None without workers.
-
-    Raises
-    ------
-    ConfigError
-        For settings of the client that contradict each other, or more parts than shards with rows.
-    PlanError
-        If the weights would not fit in the memory of a worker.
-    ClusterError
-        If workers do not start, or no scheduler responds.
-    """
-    if workers is None:
-        yield None
-        return
-    runner = workers.get()
-    try:
-        yield Averaging(rows, config, parts, runner)
-    finally:
-        runner.run_everywhere(forget_shards)
 
 
 def _check_memory(config: DescentConfig, width: int, limit: int) -> None:

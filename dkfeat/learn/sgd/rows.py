@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +63,7 @@ def batch_rows(data: Any) -> int:
     return max(1, BATCH_NONZEROS // (data.map.n_components if data.map.layout == "codes" else data.map.n_features_out))
 
 
+@dataclass(kw_only=True)
 class TrainingRows:
     """Training rows of opened shards.
 
@@ -83,28 +84,26 @@ class TrainingRows:
         Number of the part, if the rows are trained in parts; each part has its own order.
     """
 
-    def __init__(
-        self,
-        data: ShardDataset,
-        *,
-        fraction: float,
-        seed: int,
-        shuffle_rows: int | None,
-        loaders: int = 1,
-        shards: Sequence[int] | None = None,
-        part: int = 0,
-    ) -> None:
-        self.data, self.fraction, self.seed, self.shuffle_rows = data, fraction, seed, shuffle_rows
-        self._loaders, self._shards, self._part = loaders, shards, part
-        self.is_weighted = "weight" in data.manifest.schema
-        self._kept: list[tuple[Any, Any]] | None = None
+    data: ShardDataset = field(kw_only=False)
+    fraction: float
+    seed: int
+    shuffle_rows: int | None
+    loaders: int = 1
+    shards: Sequence[int] | None = None
+    part: int = 0
+    _kept: list[tuple[Any, Any]] | None = field(default=None, init=False)
+
+    @property
+    def is_weighted(self) -> bool:
+        """True if rows have weights."""
+        return "weight" in self.data.manifest.schema
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[tuple[Any, Any, NDArray[np.float64] | None]]:
         """Yield features, labels and weights of an epoch's batches, without held-out rows and the first `skip` batches.
 
         The same epoch always has the same batches in the same order, bit for bit.
         """
-        seed = int(np.random.SeedSequence([self.seed, number, self._part]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.seed, number, self.part]).generate_state(1)[0])
         for index, (encoded, y, weight, held) in enumerate(self._encoded(shuffle=True, seed=seed)):
             if index < skip:
                 continue
@@ -197,8 +196,8 @@ class TrainingRows:
             buffer_rows=self.shuffle_rows if shuffle else None,
             decode=False,
             columns=("weight", "number") if self.is_weighted else ("number",),
-            loaders=self._loaders,
-            shards=self._shards,
+            loaders=self.loaders,
+            shards=self.shards,
         )
         for encoded, y, *rest in batches:
             held = is_held_out(rest[-1], self.fraction, self.seed) if self.fraction else None
