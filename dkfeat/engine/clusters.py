@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import dask
 from dask.system import CPU_COUNT
@@ -405,7 +405,7 @@ def as_cluster(cluster: str | PathLike[str] | execution.ClusterConfig, **sizes: 
     return config
 
 
-class SharedCluster:
+class SharedCluster(ExitStack):
     """A cluster for all runs of a ``with`` block, started when the first of them needs it.
 
     Parameters
@@ -415,22 +415,16 @@ class SharedCluster:
     """
 
     def __init__(self, cluster: str | PathLike[str] | execution.ClusterConfig, **sizes: Any) -> None:
+        super().__init__()
         self.config = as_cluster(cluster, **sizes)
-        self._stack = ExitStack()
         self._client: Client | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     @contextmanager
     def opened(self) -> Iterator[Client]:
         """Yield a client, which stays open after the ``with`` block; a new cluster replaces a lost one."""
         if self._client is None or self._client.status != "running":
-            self._stack.close()
-            self._client = self._stack.enter_context(_open(self.config))
+            self.close()
+            self._client = self.enter_context(_open(self.config))
         yield self._client
 
 

@@ -142,10 +142,6 @@ class _Totals:
         self._n_known = _known_rows(source, [split for split in run.splits if split.number not in self._accepted])
         self._first: tuple[Split, BadRow] | None = None
         self._labels = run.manifest.labels if run.manifest is not None else ()
-        self._declared: tuple[int | float, ...] | None = None
-        if source.labels is not None:
-            kind = int if source.label_dtype == "int64" else float
-            self._declared = tuple(sorted(map(kind, source.labels)))
         self.entries = _Entries()
         self._own: set[str] = set()
         # the log of a killed run lacks an environment if its first result had not arrived before the run was killed
@@ -158,7 +154,10 @@ class _Totals:
     @property
     def labels(self) -> tuple[int | float, ...] | None:
         """Declared labels if there are any, else the labels that occur; None for more than 10,000."""
-        return self._labels if self._declared is None else self._declared
+        source = self._job.source
+        if source.labels is None:
+            return self._labels
+        return tuple(sorted(map(int if source.label_dtype == "int64" else float, source.labels)))
 
     @property
     def environments(self) -> tuple[str, ...]:

@@ -203,13 +203,9 @@ def suggesting_quarantine(source: Source) -> Iterator[None]:
     try:
         yield
     except (ParseError, ParquetError) as error:
-        if source.can_quarantine and source.on_bad_row == "raise" and _is_quarantinable(error):
+        is_of_row = error.row is not None if isinstance(error, ParquetError) else error.line is not None
+        # an overlong line cannot be quarantined, because its end is not searched for
+        can_be_set_aside = is_of_row and "max_line_bytes" not in error.reason
+        if source.can_quarantine and source.on_bad_row == "raise" and can_be_set_aside:
             error.add_note('on_bad_row="quarantine" (--on-bad-row quarantine) sets such rows aside and continues')
         raise
-
-
-def _is_quarantinable(error: ParseError | ParquetError) -> bool:
-    if isinstance(error, ParquetError):
-        return error.row is not None
-    # an overlong line cannot be quarantined, because its end is not searched for
-    return error.line is not None and "max_line_bytes" not in error.reason

@@ -43,11 +43,7 @@ class TrainedLinear(BaseEstimator):
     classes_ = property(attrgetter("model.classes"), doc="Labels in ascending order; none for regression.")
     coef_ = property(attrgetter("model.coef"), doc="Weights of shape ``(1 or n_classes, n_features_in_)``.")
     intercept_ = property(attrgetter("model.intercept"), doc="Intercept of each row of `coef_`.")
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of columns of the map's output."""
-        return int(self.model.coef.shape[1])
+    n_features_in_ = property(lambda self: int(self.coef_.shape[1]), doc="Number of columns of the map's output.")
 
     def fit(self, X: Any, y: Any = None) -> NoReturn:  # noqa: ARG002 - scikit-learn's signature
         """Raise an error, because the weights come from `dkfeat.train`.

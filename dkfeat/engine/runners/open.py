@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import dask
 
@@ -129,7 +129,7 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
     return replace(run, **{name: getattr(defaults, name) for name in names if getattr(run, name) is None})
 
 
-class LazyRunner:
+class LazyRunner(ExitStack):
     """Runner that is opened at its first use, so that a run without tasks starts no cluster.
 
     Parameters
@@ -140,20 +140,14 @@ class LazyRunner:
     """
 
     def __init__(self, client: Client | ExecutionConfig | Runner | None) -> None:
+        super().__init__()
         self._runner: Any = client if hasattr(client, "run_everywhere") else None
         self._opening: Any = None if self._runner is not None else open_runner(client)  # type: ignore[arg-type]
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
 
     def get(self) -> Runner:
         """Open the runner, or return the one that is open."""
         if self._runner is None:
-            self._runner = self._stack.enter_context(self._opening)
+            self._runner = self.enter_context(self._opening)
         runner: Runner = self._runner
         return runner
 
