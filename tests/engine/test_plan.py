@@ -76,6 +76,18 @@ def test_plan__settled_source_needs_no_scan(source):
     assert plan.tasks[0].first_shard.startswith("part-000000-0000-")
 
 
+def test_plan__sees_the_conflict_that_featurize_would(source, tmp_path):
+    featurized(source, tmp_path / "train")
+    with pytest.raises(SpecConflictError, match="n_components"):
+        dkfeat.plan(source, tmp_path / "train", gcws(25))
+
+
+def test_plan__memory_follows_the_blocksize(tiny_folder):
+    sources = (dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), blocksize=size) for size in (1_000, 20_000))
+    small, large = (dkfeat.plan(source, map=gcws()).projected_bytes for source in sources)
+    assert 0 < small < large
+
+
 def test_plan__scan_of_other_files_is_refused(source, tiny_folder):
     with pytest.raises(ConfigError, match="scan again"):
         dkfeat.plan(resolved_source(source), map=gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))

@@ -92,6 +92,12 @@ def test_grouped__by_sizes_alone(sizes, ending, groups):
     assert [split.stop - split.start for split in splits] == [sum(f.size for f in split.files) for split in splits]
 
 
+def test_grouped__ranges_of_a_file_stay():
+    file = SourceFile(name="a", url="", size=200)
+    ranges = [Split(number=4 + n, file=file, start=100 * n, stop=100 * n + 100) for n in range(2)]
+    assert grouping.grouped(ranges, 1600) == tuple(ranges)
+
+
 @pytest.mark.fault("I-29")
 def test_group__rows_are_those_of_the_files_one_by_one(folder, tmp_path):
     manifest = featurized(source_of(folder), tmp_path / "grouped")

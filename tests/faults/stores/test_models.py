@@ -105,6 +105,17 @@ def test_predict__in_a_bucket_gives_the_same_bytes(made, bucket, options):
     assert dkfeat.open_shards(bucket.url(), storage_options=options).verify().problems == []
 
 
+@pytest.mark.slow
+def test_predict__of_shards_of_two_batches_in_a_bucket(made, tiny_folder, bucket, options, tmp_path):
+    kept = {"n_features": dkfeat.scan(str(tiny_folder / "*.svm")).n_features, "zero_based": False, "blocksize": BLOCK}
+    for number, names in enumerate((["a.svm"], ["a.svm", "b.svm"]), 1):
+        source = dkfeat.LibsvmSource([str(tiny_folder / name) for name in names], label_dtype="int64", **kept)
+        manifest = featurized(source, bucket.url("shards"), target_options=options)
+        assert manifest.number == number
+    given = {"storage_options": options, "progress": False, "client": ExecutionConfig(scheduler="threads")}
+    assert dkfeat.predict(made[1], bucket.url("shards"), tmp_path / "out", **given).rows == manifest.rows
+
+
 def test_verify__misses_the_weights_beside_predictions(made, tmp_path):
     folder, model = made
     dkfeat.predict(model, folder / "shards", tmp_path / "out", progress=False)
