@@ -105,22 +105,6 @@ def check_real(
     return number
 
 
-def draw_seed() -> int:
-    """Draw a 64-bit seed from the operating system.
-
-    Returns
-    -------
-    seed : int
-        In [0, 2**64).
-
-    Examples
-    --------
-    >>> 0 <= draw_seed() < 2**64
-    True
-    """
-    return secrets.randbits(64)
-
-
 def check_seed(random_state: Any) -> int:
     """Return the seed that a user's ``random_state`` stands for.
 
@@ -148,7 +132,7 @@ def check_seed(random_state: Any) -> int:
     True
     """
     if random_state is None:
-        return draw_seed()
+        return secrets.randbits(64)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(0, _SEED_LIMIT - 1, dtype=np.uint64, endpoint=True))
     if isinstance(random_state, np.random.RandomState):

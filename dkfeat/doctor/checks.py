@@ -6,14 +6,12 @@ import hashlib
 import os
 import platform
 import shutil
-import socket
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,6 +36,7 @@ from dkfeat.filesystems.urls import hider, shown_url
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.messages import counted, show_bytes
+from dkfeat.store.commit.begin import locked
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import DATA, META, Storage
 from dkfeat.store.storage.local import LocalStorage
@@ -211,14 +210,9 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
     name, data = f"{META}/{PROBE}{uuid4().hex}", uuid4().bytes
     scratch.create(name, data)
     is_kept = scratch.read(name) == data and name.rpartition("/")[2] in scratch.list(META)
-    lock = scratch.acquire(_holder())
-    try:
-        scratch.acquire(_holder()).release()
+    is_locked = True
+    with locked(scratch), suppress(CommitConflictError), locked(scratch):
         is_locked = False
-    except CommitConflictError:
-        is_locked = True
-    finally:
-        lock.release()
     scratch.remove(name)
     if not is_kept or scratch.size(name) is not None:
         return _failed(f"{where}: a file that was created, read, listed and deleted was not as it should be")
@@ -233,11 +227,6 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
     room = "" if free is None else f"; {show_bytes(free)} free"
     found = f"{where}: exclusive create, lock, read, list and delete work, in {seconds:.2f} s{room}"
     return Check(NAME, "ok", found)
-
-
-def _holder() -> dict[str, Any]:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"run_id": uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "since": now}
 
 
 def _failed(found: str, exit_code: int = CommitError.exit_code) -> Check:

@@ -1,7 +1,6 @@
 """A data set that the collection does not have, for tests and the processes that they start."""
 
-from dkfeat.datasets import DATASETS, DataFile, DatasetInfo
-from dkfeat.datasets.collection import fetch
+from dkfeat.datasets import DATASETS, DataFile, DatasetInfo, fetch
 
 TRAIN = "".join(f"{row % 3} 1:{row} 7:0.5\n" for row in range(60_000)).encode()
 TEST = TRAIN[: TRAIN.index(b"\n", 20_000) + 1]

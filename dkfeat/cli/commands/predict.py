@@ -72,8 +72,7 @@ def predict(
     from dkfeat.learn.predict import predict_file
     from dkfeat.store.outputs import check_outputs
 
-    if out == "-":  # "-" means standard output, as in many commands
-        out = None
+    out = None if out == "-" else out  # "-" means standard output, as in many commands
     to_folder = out is not None and _is_folder(out)
     if overwrite and (to_folder or out is None):
         raise click.UsageError("--overwrite is for --out FILE; a folder of predictions is continued, not replaced", ctx)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dkfeat import config
+from dkfeat.cli.commands.train import train_and_save
 from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import LOG, DkfeatCommand, text_of
-from dkfeat.cli.options import options_at, output_options, progress_of, resolve_options, target_of
+from dkfeat.cli.options import output_options, progress_of, resolve_options, target_of
 from dkfeat.cli.output import note, print_result
 from dkfeat.cli.rows import build_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
@@ -122,34 +123,20 @@ def _featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Result:
 
 
 def _train(part: config.TrainConfig, run: config.RunConfig) -> Result:
-    from dkfeat.engine.open import Target
-    from dkfeat.learn.model import check_target
-    from dkfeat.learn.train import train
-
     options = {item.name: getattr(part, item.name) for item in fields(part)}
-    shards, out, resume = (options.pop(name) for name in ("shards", "out", "resume"))
-    if part.checkpoint is not None:
-        options["checkpoint"] = Target(part.checkpoint, resume=resume)
-    of_store = resolve_options(part.storage_options, "train.storage_options")
-    options["storage_options"] = options_at(shards, of_store)
-    if out is not None:
-        check_target(out, of_store, part.checkpoint)  # fails before the training, not after
-    options["progress"] = progress_of(
-        click.get_current_context(), lambda log: lambda entry: log("epoch", **entry), wanted=bool(run.progress)
-    )
+    options["storage_options"] = resolve_options(part.storage_options, "train.storage_options")
     in_parts = getattr(part.solver, "parts", None) is not None
-    model = train(shards, **options, client=run if in_parts else None)
+    model, last = train_and_save(**options, client=run if in_parts else None, progress=bool(run.progress))
     lines = []
-    if out is not None:
-        model.save(out, storage_options=of_store)
-        lines.append(f"{out}: " + (f"model of {len(model.classes)} classes" if len(model.classes) else "regression"))
-    last = next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
+    if part.out is not None:
+        kind = f"model of {len(model.classes)} classes" if len(model.classes) else "regression"
+        lines.append(f"{part.out}: {kind}")
     scores = {name: last.get(name) for name in ("test_accuracy", "test_r2")}
     if scores["test_accuracy"] is not None:
         lines.append(f"test accuracy {scores['test_accuracy']:.2%}")
     elif scores["test_r2"] is not None:
         lines.append(f"test R² {scores['test_r2']:.4f}")
-    return {"train": out, **scores}, "\n".join(lines)
+    return {"train": part.out, **scores}, "\n".join(lines)
 
 
 def _predict(part: config.PredictConfig, run: config.RunConfig) -> Result:
@@ -307,7 +294,8 @@ def _present(part: config.FeaturizeConfig) -> config.FeaturizeConfig | None:
     urlpath = tuple(
         path
         for path, pattern in zip(source.urlpath, source.patterns, strict=True)
-        if not (glob.has_magic(pattern) and _has_folder(pattern)) or _finds_files(source.replaced(urlpath=(path,)))
+        if not (glob.has_magic(pattern) and ("://" in pattern or _folder(pattern).exists()))  # else not mounted perhaps
+        or _finds_files(source.replaced(urlpath=(path,)))
     )
     if not urlpath:
         return None
@@ -323,11 +311,6 @@ def _finds_files(source: Source) -> bool:
     except SourceNotFoundError:
         return False
     return True
-
-
-def _has_folder(pattern: str) -> bool:
-    """Return True if the folder of a local pattern exists; if it does not, a disk may not be mounted."""
-    return "://" in pattern or _folder(pattern).exists()
 
 
 def _folder(pattern: str) -> Path:

@@ -178,13 +178,13 @@ def check(files: tuple[str, ...]) -> None:
       dkfeat config check conf/*.yaml conf/cluster/*.yaml
     """
     for path in files:
-        record = _check(path)
+        record, text = _check(path)
         print_result({"file": path, **record})
-        note(f"{path}: {_describe(record)}")
+        note(f"{path}: {text}")
 
 
-def _check(path: str) -> dict[str, Any]:
-    from dkfeat.cli.commands.run import load_job
+def _check(path: str) -> tuple[dict[str, Any], str]:
+    from dkfeat.cli.commands.run import SECTIONS, load_job
     from dkfeat.config.execution import read_cluster
     from dkfeat.config.settings import errors_at, read_yaml
     from dkfeat.engine.clusters import check_memory
@@ -194,18 +194,13 @@ def _check(path: str) -> dict[str, Any]:
         if isinstance(content, Mapping) and "kind" in content:
             cluster = read_cluster(content)
             check_memory(cluster.memory_limit)
-            return {"kind": "cluster", "cluster": cluster.kind}
+            return {"kind": "cluster", "cluster": cluster.kind}, f"valid cluster file of kind {cluster.kind}"
         job = load_job(path)
         check_memory(job.run.memory_limit)
-    runs = {name: len(getattr(job, name)) for name in ("featurize", "predict", "evaluate")}
-    return {"kind": "job", "train": int(job.train is not None), **runs}
-
-
-def _describe(record: Mapping[str, Any]) -> str:
-    if record["kind"] == "cluster":
-        return f"valid cluster file of kind {record['cluster']}"
-    parts = [f"{name} {record[name]}" for name in ("featurize", "train", "predict", "evaluate") if record[name]]
-    return f"valid job file with {', '.join(parts)}" if parts else "valid job file without steps"
+    parts = {name: getattr(job, name) for name in SECTIONS}
+    counts = {name: len(part) if isinstance(part, tuple) else int(part is not None) for name, part in parts.items()}
+    listed = ", ".join(f"{name} {n}" for name, n in counts.items() if n)
+    return {"kind": "job", **counts}, f"valid job file with {listed}" if listed else "valid job file without steps"
 
 
 VARIABLE = "_DKFEAT_COMPLETE"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +24,9 @@ from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json, summar
 from dkfeat.cli.rows import make_source, source_options
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
+
+if TYPE_CHECKING:
+    from dkfeat.learn.model import LinearModel
 
 
 @click.command(cls=DkfeatCommand)
@@ -63,19 +67,7 @@ from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinea
 @heading("Store")
 @storage_option("SHARDS and --out")
 @partial(execution_options, in_flight=False)
-@click.pass_context
-def train(
-    ctx: click.Context,
-    /,
-    shards: str,
-    out: str | None,
-    solver: str,
-    class_weight: tuple[str, ...],
-    seed: int,
-    storage_options: dict[str, Any] | None,
-    progress: bool,
-    **options: Any,
-) -> None:
+def train(shards: str, out: str | None, **options: Any) -> None:
     """Train a linear model on the shards in folder SHARDS.
 
     Rows are read shard by shard, so the data need not fit in memory. Labels are
@@ -88,24 +80,10 @@ def train(
       dkfeat train features/train --n-workers 4 --out model
       dkfeat train features/train --solver liblinear --C 0.01,1,100 --out model
     """
-    from dkfeat.engine.open import Target
-    from dkfeat.learn.model import check_target
-    from dkfeat.learn.train import train as run
-
-    options["class_weight"] = _class_weight(class_weight)
-    state, resume = options.pop("checkpoint"), options.pop("resume")
-    if out is not None:
-        check_target(out, storage_options, state)
-    model = run(
-        shards,
-        make_solver(solver, options),
-        checkpoint=None if state is None else Target(state, resume=resume),
-        random_state=seed,
-        storage_options=options_at(shards, storage_options),
-        progress=progress_of(ctx, lambda log: lambda entry: log("epoch", **entry), wanted=progress),
-        **ExecutionConfig.gather(options),
-    )
-    last = next(entry for entry in model.history if entry["epoch"] == model.training.get("epoch", len(model.history)))
+    options["class_weight"] = _class_weight(options["class_weight"])
+    options["solver"] = make_solver(options["solver"], options)
+    options["random_state"] = options.pop("seed")
+    model, last = train_and_save(shards, out, **ExecutionConfig.gather(options))
     classes = {} if model.task == "regression" else {"classes": f"{len(model.classes):,}"}
     shown = {"rows": f"{last['rows']:,}", "task": model.task, **classes, "epochs": f"{len(model.history):,}"}
     if "grid" in model.training:
@@ -115,8 +93,6 @@ def train(
         for name, form in (("accuracy", ".2%"), ("r2", ".4f")):
             if last.get(f"{part}_{name}") is not None:
                 shown[f"{part}_{name}"] = format(last[f"{part}_{name}"], form)
-    if out is not None:
-        model.save(out, storage_options=storage_options)
     record = {
         "model": out,
         "task": model.task,
@@ -127,6 +103,44 @@ def train(
         "scores": {name: value for name, value in last.items() if name.startswith(("validation_", "test_"))},
     }
     summary(record, shown | {"model": out or "not saved; give --out MODEL to keep it"})
+
+
+def train_and_save(
+    shards: str,
+    out: str | None,
+    *,
+    checkpoint: str | None,
+    resume: bool,
+    storage_options: Mapping[str, Any] | None,
+    progress: bool,
+    **options: Any,
+) -> tuple[LinearModel, Mapping[str, Any]]:
+    """Train a model, with further `options` of `dkfeat.train`, and save it unless `out` is None.
+
+    Returns
+    -------
+    model : LinearModel
+    entry : mapping
+        Entry of its history for the epoch that it is from.
+    """
+    from dkfeat.engine.open import Target
+    from dkfeat.learn.model import check_target
+    from dkfeat.learn.train import train as run
+
+    if out is not None:
+        check_target(out, storage_options, checkpoint)  # before the training, not after
+    model = run(
+        shards,
+        checkpoint=None if checkpoint is None else Target(checkpoint, resume=resume),
+        storage_options=options_at(shards, storage_options),
+        progress=progress_of(
+            click.get_current_context(), lambda log: lambda entry: log("epoch", **entry), wanted=progress
+        ),
+        **options,
+    )
+    if out is not None:
+        model.save(out, storage_options=storage_options)
+    return model, next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
 
 
 def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
