@@ -27,24 +27,6 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-__all__ = [
-    "ClusterError",
-    "CommitConflictError",
-    "CommitError",
-    "ConfigError",
-    "DkfeatError",
-    "InputError",
-    "ParquetError",
-    "ParseError",
-    "PlanError",
-    "ShardError",
-    "SourceError",
-    "SourceNotFoundError",
-    "SpecConflictError",
-    "TargetBusyError",
-    "cause_of",
-]
-
 
 class DkfeatError(Exception):
     """Base class of all errors of dkfeat; the message has the expected value, the actual one and a remedy."""

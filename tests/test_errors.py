@@ -6,7 +6,7 @@ from dkfeat import errors
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
 
 PLACED = ("ParseError", "ParquetError")
-NAMES = [name for name in errors.__all__ if isinstance(getattr(errors, name), type)]
+NAMES = [name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.DkfeatError)]
 CLASSES = [getattr(errors, name) for name in NAMES if name not in ("DkfeatError", *PLACED)]
 
 
