@@ -111,7 +111,10 @@ def _read_collection() -> dict[str, DatasetInfo]:
 
 
 DATASETS = _read_collection()
-"""The data sets by name."""
+"""The data sets by name.
+
+:meta hide-value:
+"""
 
 
 def find_dataset(name: str) -> DatasetInfo:
