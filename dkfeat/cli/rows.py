@@ -232,18 +232,16 @@ def map_options(command: Command) -> Command:
     return apply_options(command, *_options_of(CLASSES, ("Feature map",) * 2, {"random_state": [seed]}, name))
 
 
-def make_map(
-    ctx: click.Context, options: dict[str, Any], like: str | None, has_map: Callable[[], bool]
-) -> FeatureMap | None:
+def make_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
     """Make an unfitted map from the options of `map_options`; None if the map comes from `like` or the target.
 
     Parameters
     ----------
     ctx : click.Context
-    options : dict
+    out : str
+        Target; it is opened if no option of the map is given.
     like : str or None
-    has_map : callable
-        Returns True if the target has a map already; called if no option of the map is given.
+    options : dict
 
     Raises
     ------
@@ -255,9 +253,13 @@ def make_map(
         raise click.UsageError(
             f"the feature map with all parameters comes from --like {like}; leave out {', '.join(given.values())}", ctx
         )
-    if like is not None or (not given and has_map()):
+    if like is not None:
         return None
     from dkfeat.config import MapConfig
+    from dkfeat.engine.open import Target, binding_spec
+
+    if not given and binding_spec(Target(out, storage_options=options["target_options"]).open())[0] is not None:
+        return None
 
     map_name = options["map_name"]
     own = ["seed" if name == "random_state" else name for name in declarations(CLASSES[map_name])]

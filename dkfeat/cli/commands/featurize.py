@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -24,10 +24,6 @@ from dkfeat.cli.output import echo, print_result, summary_of
 from dkfeat.cli.rows import make_map, make_source, map_options, source_options
 from dkfeat.config import FeaturizeConfig
 
-if TYPE_CHECKING:
-    from dkfeat.maps import FeatureMap
-
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -46,16 +42,6 @@ def _target(command: Command) -> Command:
         option_of(FeaturizeConfig, "layout"),
         target_option,
     )
-
-
-def _feature_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
-    from dkfeat.engine.open import Target, binding_spec
-
-    def follows_spec() -> bool:
-        target = Target(out, storage_options=options["target_options"])
-        return binding_spec(target.open())[0] is not None
-
-    return make_map(ctx, options, like, follows_spec)
 
 
 @click.command(cls=DkfeatCommand)
@@ -86,7 +72,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
     """
     from dkfeat.engine.featurize import featurize as run
 
-    feature_map = _feature_map(ctx, out, like, options)
+    feature_map = make_map(ctx, out, like, options)
     manifest = run(
         make_source(source, options),
         target_of(out, options),
@@ -125,7 +111,7 @@ def plan(
     from dkfeat.engine.resolve import with_configured_blocksize
     from dkfeat.engine.scan import scan, suggesting_quarantine
 
-    feature_map = _feature_map(ctx, out, like, options)
+    feature_map = make_map(ctx, out, like, options)
     given = make_source(source, options)
     with suggesting_quarantine(given):
         cut = given if like is not None else with_configured_blocksize(given)  # the same as for a new target
