@@ -36,7 +36,7 @@ from dkfeat.filesystems.urls import hider, shown_url
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.messages import counted, show_bytes
-from dkfeat.store.commit.begin import locked
+from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import DATA, META, Storage
 from dkfeat.store.storage.local import LocalStorage
@@ -211,7 +211,7 @@ def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
     scratch.create(name, data)
     is_kept = scratch.read(name) == data and name.rpartition("/")[2] in scratch.list(META)
     is_locked = True
-    with locked(scratch), suppress(CommitConflictError), locked(scratch):
+    with hold(scratch), suppress(CommitConflictError), hold(scratch):
         is_locked = False
     scratch.remove(name)
     if not is_kept or scratch.size(name) is not None:
