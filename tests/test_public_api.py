@@ -9,8 +9,8 @@ import pytest
 import dkfeat
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.learn.model import LinearModel
-from dkfeat.maps import FEATURE_MAPS
 from tests.engine.helpers import gcws
+from tests.maps.small import FEATURE_MAPS
 
 RETURNED = (ShardDataset, LinearModel)
 """Classes of results, which users get from public functions."""

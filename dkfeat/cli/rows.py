@@ -23,7 +23,7 @@ from dkfeat.cli.declared import (
 from dkfeat.cli.group import apply_options, heading, late
 from dkfeat.cli.options import storage_option
 from dkfeat.errors import ConfigError
-from dkfeat.maps import CLASSES
+from dkfeat.maps import CLASSES, map_class
 from dkfeat.messages import nearest
 from dkfeat.sources.formats import FORMATS, as_source
 
@@ -291,12 +291,9 @@ def build_map(config: MapConfig) -> FeatureMap:
     >>> build_map(MapConfig(name="gcws", params={"n_components": 64}))
     GCWSFeatures(n_components=64)
     """
-    # late import: loads scikit-learn and numba, which help pages do not need
-    from dkfeat.maps import FEATURE_MAPS
-
-    if config.name not in FEATURE_MAPS:
-        raise ConfigError(f"there is no map {config.name!r}; {nearest(config.name, list(FEATURE_MAPS), 'maps')}")
-    cls = FEATURE_MAPS[config.name]
+    if config.name not in CLASSES:
+        raise ConfigError(f"there is no map {config.name!r}; {nearest(config.name, list(CLASSES), 'maps')}")
+    cls = map_class(config.name)
     known = sorted(cls().get_params())
     for name in config.params:
         if name not in known:

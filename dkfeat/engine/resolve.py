@@ -16,7 +16,7 @@ from dkfeat.engine.open import Opened
 from dkfeat.engine.scan import check_bad_rows, run_scan, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job, fit_to_rows, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.maps import FEATURE_MAPS, FeatureMap
+from dkfeat.maps import CLASSES, FeatureMap
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import differences, spec_text
@@ -134,7 +134,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None) -
     if target is not None:
         check_has_source(*target)
     if map is not None and not isinstance(map, FeatureMap):
-        raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(FEATURE_MAPS)}) or None")
+        raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(CLASSES)}) or None")
     check_choice(layout, "layout", (None, *LAYOUTS))
     for named, in_full in ((target, True), (like, False)):
         if named is not None:

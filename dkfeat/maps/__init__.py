@@ -6,7 +6,7 @@ Maps are loaded when first used: `CLASSES` can be read without loading scikit-le
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import ConfigError
@@ -30,23 +30,11 @@ _BASES = {"FeatureMap": "dkfeat.maps._base", "KernelPairs": "dkfeat.maps._kernel
 _MODULES = _BASES | {name: module for module, name in (target.split(":") for target in CLASSES.values())}
 
 
-class _FeatureMaps(Mapping[str, "type[FeatureMap]"]):
-    """Classes of the feature maps by name, each loaded when it is looked up."""
-
-    def __getitem__(self, name: str) -> type[FeatureMap]:
-        module, cls = CLASSES[name].split(":")
-        loaded: type[FeatureMap] = getattr(importlib.import_module(module), cls)
-        return loaded
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(CLASSES)
-
-    def __len__(self) -> int:
-        return len(CLASSES)
-
-
-FEATURE_MAPS: Mapping[str, type[FeatureMap]] = _FeatureMaps()
-"""Classes of the feature maps by their name in specs."""
+def map_class(name: str) -> type[FeatureMap]:
+    """Load the class of a map by its name in specs."""
+    module, cls = CLASSES[name].split(":")
+    loaded: type[FeatureMap] = getattr(importlib.import_module(module), cls)
+    return loaded
 
 
 def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> FeatureMap:
@@ -83,7 +71,7 @@ def from_spec(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None
         raise ConfigError(
             f"the spec names the map {name!r}, but the known maps are {', '.join(CLASSES)}; update dkfeat"
         )
-    return FEATURE_MAPS[name].from_spec(spec, arrays)
+    return map_class(name).from_spec(spec, arrays)
 
 
 def __getattr__(name: str) -> Any:

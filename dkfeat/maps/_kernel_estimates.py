@@ -134,7 +134,11 @@ class KernelPairs:
 
     def describe(self) -> str:
         """Describe the errors in one line of text."""
-        measured = f"{self.kernel}: {len(self):,} pairs of rows, root mean squared error {self.error:.3g}"
+        return f"{self.kernel}: {self._errors}"
+
+    @property
+    def _errors(self) -> str:
+        measured = f"{len(self):,} pairs of rows, root mean squared error {self.error:.3g}"
         if self.expected_error is None:
             return measured
         theory = f"{self.expected_error:.3g}{', ' if self.note else ''}{self.note}"
@@ -144,15 +148,8 @@ class KernelPairs:
         return self.describe()
 
     def _repr_html_(self) -> str:
-        errors: dict[str, Any] = {
-            "kernel": self.kernel,
-            "pairs of rows": f"{len(self):,}",
-            "root mean squared error": self.error,
-        }
-        if self.expected_error is not None:
-            errors["by theory"] = f"{self.expected_error:.4f}{', ' if self.note else ''}{self.note}"
-            errors["within 2 standard errors"] = f"{self.share_within:.1%}"
-        return card("KernelPairs", errors, note="" if self.expected_error is not None else self.note)
+        note = self.note if self.expected_error is None else ""
+        return card("KernelPairs", {"kernel": self.kernel, "errors": self._errors}, note=note)
 
 
 def error_band(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from dkfeat.neighbors.exact import exact_similarities, ordered
 from dkfeat.validation import check_choice, check_integer
 
 
+@dataclass(eq=False, repr=False)
 class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Nearest neighbours of rows under the generalized min-max (GMM) kernel; the distance is 1 - GMM.
 
@@ -75,18 +77,11 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     ([[0.0, 0.167]], [[0, 2]])
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        mode: Literal["distance", "connectivity"] = "distance",
-        features: SampledMap | None = None,
-        n_candidates: int = 100,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.mode = mode
-        self.features = features
-        self.n_candidates = n_candidates
+    n_neighbors: int = 5
+    _: KW_ONLY
+    mode: Literal["distance", "connectivity"] = "distance"
+    features: SampledMap | None = None
+    n_candidates: int = 100
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - the signature of scikit-learn
         """Encode the rows among which neighbours are found.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,12 +15,12 @@ import scipy.sparse as sp
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.open import binding_spec
 from dkfeat.engine.progress import Progress
+from dkfeat.engine.resolve import must_agree
 from dkfeat.engine.tables import ShardSource, TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.scan import first_row, own_rows
 from dkfeat.store.commit.begin import check_target
-from dkfeat.store.manifest.metadata import differences
 from dkfeat.store.shards.columns import ARROW_TYPES, TABLES
 from dkfeat.validation import check_integer
 
@@ -44,6 +44,7 @@ _OF_NEIGHBOR = "neighbor_"
 """Beginning of the names of the columns that the data set keeps."""
 
 
+@dataclass(eq=False, repr=False)
 class Neighbors:
     """Nearest rows of queries; made by `search`, or by `Neighbors.open` from a folder that `search` wrote.
 
@@ -59,16 +60,10 @@ class Neighbors:
         True if the queries are the rows, and no row is its own neighbour.
     """
 
-    def __init__(
-        self,
-        n_rows: int,
-        arrays: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]] | ShardDataset,
-        *,
-        without_self: bool = False,
-    ) -> None:
-        self.n_rows = n_rows
-        self.without_self = without_self
-        self._given = arrays
+    n_rows: int
+    arrays: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]] | ShardDataset
+    _: KW_ONLY
+    without_self: bool = False
 
     @classmethod
     def open(cls, folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Self:
@@ -100,21 +95,21 @@ class Neighbors:
     @property
     def folder(self) -> str | None:
         """Folder or URL of the table; None for a result in memory."""
-        return self._given.shards.storage.url if isinstance(self._given, ShardDataset) else None
+        return self.arrays.shards.storage.url if isinstance(self.arrays, ShardDataset) else None
 
     @property
     def n_neighbors(self) -> int:
         """Number of neighbours of each query."""
-        if isinstance(self._given, ShardDataset):
-            return int(self._given.spec["neighbors"]["n_neighbors"])
-        return self._given[1].shape[1]
+        if isinstance(self.arrays, ShardDataset):
+            return int(self.arrays.spec["neighbors"]["n_neighbors"])
+        return self.arrays[1].shape[1]
 
     @property
     def n_queries(self) -> int:
         """Number of queries."""
-        if isinstance(self._given, ShardDataset):
-            return self._given.n_rows // self.n_neighbors
-        return len(self._given[1])
+        if isinstance(self.arrays, ShardDataset):
+            return self.arrays.n_rows // self.n_neighbors
+        return len(self.arrays[1])
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", {self.folder!r}"
@@ -170,8 +165,8 @@ class Neighbors:
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-        if not isinstance(self._given, ShardDataset):
-            return self._given
+        if not isinstance(self.arrays, ShardDataset):
+            return self.arrays
         none = np.empty((0, self.n_neighbors))
         parts = [{SIMILARITY: none, ROW: none.astype(np.int64), ERROR: none}, *self._parts(COLUMNS)]
         similarities, rows, errors = (np.concatenate([part[name] for part in parts]) for name in COLUMNS)
@@ -179,10 +174,10 @@ class Neighbors:
 
     def _parts(self, names: tuple[str, ...]) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield some of the arrays, for all queries at once or for those of each file."""
-        if not isinstance(self._given, ShardDataset):
-            yield dict(zip(COLUMNS, self._given, strict=True))
+        if not isinstance(self.arrays, ShardDataset):
+            yield dict(zip(COLUMNS, self.arrays, strict=True))
             return
-        table = self._given
+        table = self.arrays
         for entry in table.manifest.shards:
             found = table.shards.read(entry, table.verifies, only=names).kept
             yield {name: found[name].to_numpy().reshape(-1, self.n_neighbors) for name in names}
@@ -309,11 +304,7 @@ def check_table_among(
             f"{storage.url} holds {content} among {n_rows} rows, but {data.shards.storage.url} has {data.n_rows:,} "
             "rows now, or other ones; all of them may have changed, so choose another target, or remove this one"
         )
-    if lines := differences(found, dict(settings)):
-        raise SpecConflictError(
-            f"{storage.url} holds {content} with other settings: {'; '.join(lines)}; choose another target, or remove "
-            "this one"
-        )
+    must_agree(settings, found, storage.url, "choose another target, or remove this one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

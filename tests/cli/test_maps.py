@@ -8,9 +8,9 @@ import pytest
 
 from dkfeat import open_shards
 from dkfeat.cli.declared import declarations
-from dkfeat.maps import CLASSES, FEATURE_MAPS
+from dkfeat.maps import CLASSES
 from tests.cli.test_commands import run
-from tests.maps.small import has
+from tests.maps.small import FEATURE_MAPS, has
 
 SETTINGS = {
     "gcws": ("--i-bits", 6, "--t-bits", 1, "--p", 0.5, "--center", -1, "--normalize", "l2", "--code", "lowest"),

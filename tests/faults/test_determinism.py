@@ -15,13 +15,12 @@ from scipy import sparse
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.maps import FEATURE_MAPS
 from tests import programs
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.faults.resumed import assert_resumes
 from tests.invariants import dataset_state
-from tests.maps.small import small_map
+from tests.maps.small import FEATURE_MAPS, small_map
 
 
 @pytest.mark.slow

@@ -24,12 +24,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkfeat
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.maps import CLASSES, FEATURE_MAPS, GCWSFeatures, from_spec
+from dkfeat.maps import CLASSES, GCWSFeatures, from_spec
 from dkfeat.maps._base import FeatureMap, Fitted, check_flag
 from dkfeat.maps._kernel_estimates import EstimatedKernel
 from tests.cli.test_commands import run
 from tests.conftest import peak_bytes
-from tests.maps.small import has, small_map
+from tests.maps.small import FEATURE_MAPS, has, small_map
 from tests.maps.test_kernel_estimates import text_of
 
 PATIENT = settings(max_examples=25)  # the first call compiles

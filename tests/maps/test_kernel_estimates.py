@@ -22,9 +22,8 @@ from dkfeat import (
     kernels,
 )
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.maps import FEATURE_MAPS
 from dkfeat.theory import circulant, fourier, maclaurin
-from tests.maps.small import has, small_map
+from tests.maps.small import FEATURE_MAPS, has, small_map
 
 RFF = {"normalize": False}
 K = 32

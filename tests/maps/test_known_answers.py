@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dkfeat.maps import FEATURE_MAPS
-from tests.maps.small import small_map
+from tests.maps.small import FEATURE_MAPS, small_map
 
 FOLDER = Path(__file__).parent.parent / "data" / "map_answers"
 SHOWN = 12

@@ -22,7 +22,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.tables import ORIGIN, ShardSource, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path, printable
-from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, read_record, record_of
+from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, record_of
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
 from dkfeat.neighbors.exact import rows_to_compare
@@ -210,9 +210,6 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Path:
             "all workers see, and copy the tables from it"
         )
     check_outside(folder)
-    record = read_record(folder)
-    if record is not None and record["results"] is None:
-        raise ConfigError(f"{folder} holds a search that dkfeat 0.2 began; delete it, or choose another folder")
     if folder.is_dir() and {path.name for path in folder.iterdir()} - {_WORK, PAIRS, GROUPS, RECORD}:
         raise ConfigError(f"target {folder} holds other files than duplicates; choose a new folder")
     for layout in (GROUPS, PAIRS):

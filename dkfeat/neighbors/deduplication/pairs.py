@@ -340,34 +340,3 @@ class CompareExactly(PairTask):
             exact[some] = self.fitted.exact_pairs(X, X, left, right)
         kept = exact >= self.threshold
         return FoundPairs(found.keys[kept], exact[kept], len(exact), len(exact))
-
-
-def ranges(n_pairs: NDArray[np.int64], block_rows: int, most: int) -> Sequence[tuple[int, int]]:
-    """Cut rows into ranges with at most `most` pairs, or of one block.
-
-    Parameters
-    ----------
-    n_pairs : ndarray of shape (n_blocks,), int64
-        Number of pairs of each block of rows.
-    block_rows : int
-        Number of rows of a block.
-    most : int
-        Number of pairs of a range, unless one block has more.
-
-    Returns
-    -------
-    ranges : sequence of (start, stop)
-        Rows of each range.
-
-    Examples
-    --------
-    >>> ranges(np.array([2, 2, 9, 0, 1]), block_rows=10, most=4)
-    [(0, 20), (20, 30), (30, 50)]
-    """
-    found, start, held = [], 0, 0
-    for block, n in enumerate(n_pairs.tolist()):
-        if held and held + n > most:
-            found.append((start * block_rows, block * block_rows))
-            start, held = block, 0
-        held += n
-    return [*found, (start * block_rows, len(n_pairs) * block_rows)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+import msgspec
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import open_shards
@@ -72,7 +72,7 @@ class Duplicates:
     """Arrays of a result in memory."""
 
     @classmethod
-    def open(cls, folder: str | PathLike[str]) -> Self:
+    def open(cls, folder: str | PathLike[str]) -> Duplicates:
         """Open the folder that `duplicates` wrote.
 
         Raises
@@ -83,12 +83,12 @@ class Duplicates:
         path = local_path(fspath(folder))
         record = None if path is None else read_record(path)
         if path is None or record is None or not is_complete(path):
-            is_begun = path is not None and (record is not None or (path / GROUPS).is_dir())
+            is_begun = record is not None or (path is not None and (path / GROUPS).is_dir())
             state = "holds a search that was interrupted" if is_begun else "is no folder of duplicates"
             raise ConfigError(
                 f"{fspath(folder)} {state}; make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
             )
-        return cls(folder=str(path), **{**record["results"], "bands": Bands(*record["results"]["bands"])})
+        return replace(record["results"], folder=str(path))
 
     @cached_property
     def pairs(self) -> NDArray[np.int64]:
@@ -146,28 +146,28 @@ class Duplicates:
 _RESULTS = tuple(item.name for item in fields(Duplicates) if item.name not in ("folder", "arrays"))
 
 
+class Record(TypedDict):
+    """Content of the record of a folder."""
+
+    format: Literal[1]
+    settings: dict[str, Any]
+    results: Duplicates
+
+
 def is_complete(folder: Path) -> bool:
     """Return True if a search has ended in a folder: its record and its table of groups, the last step, are there."""
-    record = read_record(folder)
-    return record is not None and record["results"] is not None and (folder / GROUPS / SUCCESS).is_file()
+    return read_record(folder) is not None and (folder / GROUPS / SUCCESS).is_file()
 
 
-def read_record(folder: Path) -> dict[str, Any] | None:
-    """Read the record of a folder, with the keys settings and results; None if there is none.
-
-    Version 0.2 wrote a record without results when a search began.
-    """
+def read_record(folder: Path) -> Record | None:
+    """Read the record of a folder; None if there is none."""
     try:
-        text = (folder / RECORD).read_bytes()
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=Record)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    with suppress(ValueError, KeyError, TypeError, RecursionError):
-        record = json.loads(text)
-        results = record["results"]
-        is_known = record["format"] == 1 and isinstance(record["settings"], dict)
-        if is_known and (results is None or {*results} == {*_RESULTS}):
-            return dict(record)
-    raise ShardError(f"{folder / RECORD}: not as this version of dkfeat writes it; choose another folder")
+    except (ValueError, RecursionError):
+        reason = "not as this version of dkfeat writes it; choose another folder"
+        raise ShardError(f"{folder / RECORD}: {reason}") from None
 
 
 def record_of(settings: Mapping[str, Any], found: Duplicates) -> bytes:

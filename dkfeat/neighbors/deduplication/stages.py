@@ -20,7 +20,6 @@ from dkfeat.neighbors.deduplication.pairs import (
     FindCopies,
     FindPairs,
     StoredRows,
-    ranges,
 )
 from dkfeat.neighbors.deduplication.work_files import (
     BLOCK_ROWS,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from dkfeat.theory.gmm import Bands
 
 
-_EXACT_PAIRS = 1 << 18  # pairs of a task that compares exactly
+_EXACT_PAIRS = 1 << 18  # pairs of a task that compares exactly, and at most those of one block of rows more
 
 
 class Found(NamedTuple):
@@ -187,10 +186,12 @@ class DuplicateSearch:
                 self.report,
                 lambda split, _: sum(entry.rows for _, entry in source.pieces[split.number]),
             )
+        before = np.cumsum(n_pairs) - n_pairs
+        firsts = BLOCK_ROWS * np.unique(before // _EXACT_PAIRS, return_index=True)[1]
         parts = []
-        for number, (start, stop) in enumerate(ranges(n_pairs, BLOCK_ROWS, _EXACT_PAIRS)):
-            size = 16 * int(n_pairs[start // BLOCK_ROWS : stop // BLOCK_ROWS].sum()) + 1
-            parts.append(Part(number, min(stop, n_rows) - start, size, start, stop))
+        for number, (start, stop) in enumerate(pairwise([*firsts.tolist(), n_rows])):
+            size = 16 * int(n_pairs[start // BLOCK_ROWS : -(-stop // BLOCK_ROWS)].sum()) + 1
+            parts.append(Part(number, stop - start, size, start, stop))
         pairs = PairFiles(work, tuple(f"exact-{part.number}" for part in parts))
         task = CompareExactly(pairs, candidates, rows, self.fitted, self.threshold)
         self._find("compare exactly", task, parts, runner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -27,13 +27,10 @@ _SHAPE = (
     'filters are comparisons such as ("day", ">=", "2026-11-20"), or lists of comparisons, one of which must be true'
 )
 
-ARROW_TYPES = dict(
-    zip(
-        KEPT_TYPES,
-        (pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")),
-        strict=True,
-    )
-)
+_STORED = (
+    pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")
+)  # fmt: skip
+ARROW_TYPES = dict(zip(KEPT_TYPES, _STORED, strict=True))
 """Arrow types of kept columns by their names."""
 _VECTOR = "features"
 _PAIR = ("indices", "values")
@@ -341,7 +338,7 @@ def _pandas_index(schema: pa.Schema) -> set[str]:
 
 def is_number(kind: pa.DataType) -> bool:
     """Return True if values of a type are read as numbers."""
-    return _is_any(kind, _NUMBERS)
+    return any(test(kind) for test in _NUMBERS)
 
 
 def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]:
@@ -520,11 +517,7 @@ def _list_value(kind: pa.DataType | None) -> pa.DataType | None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return _is_any(kind, (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
-def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:
-    return any(test(kind) for test in tests)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)

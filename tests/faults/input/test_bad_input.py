@@ -14,11 +14,10 @@ import zstandard
 import dkfeat
 from dkfeat.config import JobConfig
 from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
-from dkfeat.maps import FEATURE_MAPS
 from tests.engine.helpers import featurized
 from tests.faults.input.quarantine import features_of
 from tests.invariants import listed_in
-from tests.maps.small import small_map
+from tests.maps.small import FEATURE_MAPS, small_map
 
 GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
 PACK = {

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from dkfeat.compiled.sampling import gcws as cws
 from dkfeat.compiled.sampling.feature_major import signed_logs
-from dkfeat.maps import FEATURE_MAPS
+from tests.maps.small import FEATURE_MAPS
 from tests.reference.gcws import gmm
 from tests.reference.law import assert_binomial, noisy_pairs, scores
 
