@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,11 +60,7 @@ STYLE: Any = {
 
 def has_matplotlib() -> bool:
     """Return True if matplotlib, of the extra ``plot``, is installed."""
-    try:
-        import matplotlib  # noqa: F401 - imported only to see that it is installed
-    except ImportError:
-        return False
-    return True
+    return find_spec("matplotlib") is not None
 
 
 def check_plots() -> None:

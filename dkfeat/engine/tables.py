@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -253,9 +254,12 @@ class ShardsJob(Job):
 class TableJob(ShardsJob):
     """Job that makes rows of a table from each piece of a shard."""
 
+    schema: pa.Schema
+    """Columns of the table, as in its `TableSpec`."""
+
     @property
     def keeps_labels(self) -> bool:
-        """False: a table has the columns that `table` makes."""
+        """False: a table has the columns that `columns` makes."""
         return False
 
     @property
@@ -265,7 +269,7 @@ class TableJob(ShardsJob):
 
     def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:  # noqa: ARG002 - inherited
         """Return the rows of the table."""
-        return RowBlock(X=self.table(split, piece), y=None)
+        return RowBlock(X=pa.table(self.columns(split, piece), schema=self.schema), y=None)
 
     def counts(self, piece: Piece, encoded: Any) -> dict[str, Any]:  # noqa: ARG002 - inherited
         """Return zeros: rows of a table are not features."""
@@ -276,8 +280,8 @@ class TableJob(ShardsJob):
         return self.source.first_row(split) + piece.start
 
     @abstractmethod
-    def table(self, split: Split, piece: Piece) -> pa.Table:
-        """Make the table's rows of a piece, any number of them, in the schema of the table's `TableSpec`."""
+    def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
+        """Make the table's rows of a piece, any number of them: the columns of `schema` by their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +331,7 @@ def write_table(
         The table.
     spec : TableSpec
     job : callable
-        Class of the tasks, called with the fields of `Job`.
+        Class of the tasks, called with the fields of `TableJob`.
     stage : str
         Name of the stage in progress reports.
     client, progress
@@ -342,6 +346,8 @@ def write_table(
     """
     source = ShardSource.of(data.shards, spec.reads)
     with open_run(source, target, client=client, progress=progress) as opened:
-        made, schema = spec.to_mapping(source), kinds(spec.schema)
-        resolved = Resolved(opened=opened, source=source, map=data.map, spec=made, schema=schema, job=job, stage=stage)
+        made, schema, tasks = spec.to_mapping(source), kinds(spec.schema), partial(job, schema=spec.schema)
+        resolved = Resolved(
+            opened=opened, source=source, map=data.map, spec=made, schema=schema, job=tasks, stage=stage
+        )
         return execute(resolved)

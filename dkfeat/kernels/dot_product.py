@@ -250,13 +250,13 @@ def of_inner_products(kernel: str, products: NDArray[np.float64], params: Mappin
     >>> of_inner_products("polynomial", np.array([[3.0]]), {"degree": 2, "coef0": 1.0})
     array([[16.]])
     """
-    return OF_INNER_PRODUCTS[kernel](_without_overflow(products), **params)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _without_overflow(OF_INNER_PRODUCTS[kernel](_without_overflow(products), **params))
 
 
 def _polynomial(products: NDArray[np.float64], *, degree: int, coef0: float) -> NDArray[np.float64]:
-    with np.errstate(over="ignore"):
-        products += coef0
-        return _without_overflow(_power(products, degree))
+    products += coef0
+    return _power(products, degree)
 
 
 def _power(base: NDArray[np.float64], degree: int) -> NDArray[np.float64]:
@@ -274,24 +274,21 @@ def _power(base: NDArray[np.float64], degree: int) -> NDArray[np.float64]:
 def _vovk_infinite(products: NDArray[np.float64], *, alpha: float) -> NDArray[np.float64]:
     domain = "Vovk's infinite polynomial kernel is defined for inner products between -1 and 1, not"
     _check_pairs(products, np.abs(products) < 1, domain, "divide all rows by more than the length of the longest row")
-    with np.errstate(over="ignore"):
-        return _without_overflow((1 - products) ** -alpha)
+    return np.asarray((1 - products) ** -alpha)
 
 
 def _exponential(products: NDArray[np.float64], *, gamma: float) -> NDArray[np.float64]:
-    with np.errstate(over="ignore"):
-        products *= gamma
-        return _without_overflow(np.exp(products, out=products))
+    products *= gamma
+    return np.exp(products, out=products)
 
 
 def _series(products: NDArray[np.float64], *, coefficients: Sequence[float]) -> NDArray[np.float64]:
     """Evaluate the series by Horner's scheme; partial sums overflow only if the result does, up to cancellation."""
     total = np.full_like(products, coefficients[-1])
-    with np.errstate(over="ignore", invalid="ignore"):
-        for a in coefficients[-2::-1]:
-            total *= products
-            total += a
-    return _without_overflow(total)
+    for a in coefficients[-2::-1]:
+        total *= products
+        total += a
+    return total
 
 
 OF_INNER_PRODUCTS: dict[str, Callable[..., NDArray[np.float64]]] = {

@@ -8,7 +8,7 @@ summed in float64. The order of a sum depends on the landmarks alone, and a zero
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -107,8 +107,8 @@ class Landmarks:
                 f"{len(numbers):,} landmarks with {rows.nnz:,} values would take {n_bytes:,} bytes, but a map carries "
                 f"at most {_MOST_BYTES:,}; choose a smaller n_components"
             )
-        normalization = _inverse_root(kernel(rows), tolerance)
-        return cls(numbers, rows, normalization, archive_sha256(_arrays(numbers, rows, normalization)))
+        landmarks = cls(numbers, rows, _inverse_root(kernel(rows), tolerance), "")
+        return replace(landmarks, sha256=archive_sha256(landmarks.arrays()))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_features: int) -> Landmarks:
@@ -146,22 +146,18 @@ class Landmarks:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return copies of the arrays that `from_arrays` takes."""
-        return {name: np.array(array) for name, array in _arrays(self.numbers, self.rows, self.normalization).items()}
+        return {
+            "numbers": self.numbers.copy(),
+            "indptr": self.rows.indptr.astype(np.int64),
+            "indices": self.rows.indices.astype(np.int64),
+            "values": self.rows.data.copy(),
+            "normalization": self.normalization.copy(),
+        }
 
     @property
     def n_bytes(self) -> int:
         """Approximate size in memory, in bytes."""
         return int(self.normalization.nbytes + 24 * self.rows.nnz)
-
-
-def _arrays(numbers: NDArray[np.int64], rows: sp.csr_matrix, normalization: NDArray[np.float64]) -> dict[str, Any]:
-    return {
-        "numbers": numbers,
-        "indptr": rows.indptr.astype(np.int64),
-        "indices": rows.indices.astype(np.int64),
-        "values": rows.data,
-        "normalization": normalization,
-    }
 
 
 def _inverse_root(similarities: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:

@@ -162,25 +162,7 @@ def take_rows(X: Any, numbers: NDArray[np.int64]) -> sp.csr_matrix:
     >>> take_rows(X, np.array([0, 5])).toarray().tolist()
     [[0, 1], [10, 11]]
     """
-    starts = np.cumsum([0, *X.chunks[0]])
-    cuts = np.searchsorted(numbers, starts)
-    held = np.flatnonzero(np.diff(cuts))
-    positions = [numbers[cuts[i] : cuts[i + 1]] - starts[i] for i in held]
-    blocks = X.blocks[held.tolist()]
-    key = canonical.fingerprint([X.name, numbers.tolist()])[:32]
-    rows = blocks.map_blocks(
-        _take,
-        positions=_OneKey(positions, f"rows-taken-{key}"),
-        name=f"take-{key}",
-        dtype=X.dtype,
-        chunks=(tuple(map(len, positions)), X.chunks[1]),
-        meta=sp.csr_matrix((0, 0), dtype=X.dtype),
-    )
-    return sp.csr_matrix(rows.compute())
-
-
-def _take(block: Any, positions: list[NDArray[np.int64]], block_id: tuple[int, int]) -> sp.csr_matrix:
-    return sp.csr_matrix(block[positions[block_id[0]]])
+    return sp.csr_matrix(X[numbers].compute())
 
 
 _BLOCK_CELLS = 2**23

@@ -15,7 +15,7 @@ from dkfeat.compiled.sampling.codes import best_rows, empty_heaps
 from dkfeat.errors import ConfigError
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps.gcws import GCWSFeatures
-from dkfeat.neighbors.exact import exact_similarities, ordered
+from dkfeat.neighbors.exact import check_n_neighbors, exact_similarities, ordered
 from dkfeat.validation import check_choice, check_integer
 
 
@@ -129,17 +129,12 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             Positions in the rows of `fit`.
         """
         check_is_fitted(self)
-        n_found = check_integer(self.n_neighbors if n_neighbors is None else n_neighbors, "n_neighbors", low=1)
-        available = self.n_samples_fit_ - (X is None)
-        if n_found > available:
-            raise ConfigError(
-                f"n_neighbors={n_found:,}, but there are {available:,} {'other ' if X is None else ''}rows; "
-                "fit more rows, or ask for fewer"
-            )
+        n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors
+        n_found = check_n_neighbors(n_neighbors, self.n_samples_fit_, without_self=X is None)
         queries = self._fit_rows if X is None else self._as_rows(X, reset=False)
         codes = self._codes if X is None else self.features_.encode(queries)
         own = np.arange(len(codes.empty)) if X is None else np.full(len(codes.empty), -1)
-        n_kept = min(max(n_found, self.n_candidates), available)
+        n_kept = min(max(n_found, self.n_candidates), self.n_samples_fit_ - (X is None))
         heaps = empty_heaps(len(own), n_kept)
         self.features_._keep_most_similar(codes, self._codes, 0, own, heaps)
         counts, rows = best_rows(heaps)

@@ -15,7 +15,7 @@ from dkfeat.engine.runners.local import until_stopped
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source
 from dkfeat.store.manifest.records import planned_splits
-from dkfeat.validation import rows_as_csr
+from dkfeat.validation import check_integer, rows_as_csr
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,6 +56,22 @@ def exact_similarities(fitted: SampledMap, queries: Any, X: Any, rows: NDArray[n
         part = fitted.exact_pairs(queries[first : first + step], X[held], left, positions.reshape(-1))
         similarities[first : first + step] = part.reshape(some.shape)
     return similarities
+
+
+def check_n_neighbors(n_neighbors: object, n_rows: int, *, without_self: bool) -> int:
+    """Return a number of neighbours among `n_rows` rows; `without_self` if a query is one of them.
+
+    Raises
+    ------
+    ConfigError
+        If it is not an integer of at least 1, or there are fewer rows.
+    """
+    found = check_integer(n_neighbors, "n_neighbors", low=1)
+    available = max(0, n_rows - without_self)
+    if found > available:
+        others = "other rows" if without_self else "rows"
+        raise ConfigError(f"n_neighbors={found:,}, but there are {available:,} {others}; ask for fewer")
+    return found
 
 
 def ordered(

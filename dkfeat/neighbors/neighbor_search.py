@@ -19,7 +19,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.exact import Rows, RowsInMemory, rows_of, rows_to_compare
+from dkfeat.neighbors.exact import Rows, RowsInMemory, check_n_neighbors, rows_of, rows_to_compare
 from dkfeat.neighbors.scan import ShardScan, former_parameters, open_codes, open_index, own_rows, sampled_map
 from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
 from dkfeat.sources.base import Source
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import PackedCodes
     from dkfeat.maps._sampled import SampledMap
-
-QUERIES = 4096
-"""Maximum number of queries whose codes and best rows a task holds."""
-_KEPT = 1 << 23  # best rows of all queries that a task holds
 
 
 def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
@@ -152,8 +148,9 @@ def search(
     index = open_index(data)
     queries = _open_queries(queries, storage_options, data.verifies)
     without_self = queries is None
-    n_available = data.n_rows - without_self
-    _check_numbers(n_neighbors, rerank, n_available, without_self)
+    check_n_neighbors(n_neighbors, data.n_rows, without_self=without_self)
+    if rerank is not None:
+        check_integer(rerank, "rerank", low=n_neighbors)
     option = "rerank, such as 100 (--rerank 100)"
     rows = rows_to_compare(data, source, storage_options, is_exact=rerank is not None, option=option)
     if query_source is not None and (rows is None or not isinstance(queries, ShardDataset)):
@@ -178,13 +175,13 @@ def search(
             fitted=fitted,
             index=index,
             n_neighbors=n_neighbors,
-            n_candidates=n_neighbors if rerank is None else min(rerank, n_available),
+            n_candidates=n_neighbors if rerank is None else min(rerank, data.n_rows - without_self),
             rows=rows,
             queries=None if rows is None else _raw_queries(queries, rows, query_source, without_self, storage_options),
         )
         if to is None:
             return _in_memory(scan, queries, without_self, client, Progress(progress))
-        write_neighbors(scan, queries, to, settings, _batch_rows(scan), client, Progress(progress))
+        write_neighbors(scan, queries, to, settings, client, Progress(progress))
     return Neighbors.open(to.path, storage_options=to.storage_options)
 
 
@@ -201,15 +198,6 @@ def _open_queries(queries: Any, storage_options: Mapping[str, Any] | None, verif
         return queries
     reader = dataset_reader(queries, storage_options)
     return as_source(queries, storage_options) if reader is None else ShardDataset(reader, verifies)
-
-
-def _check_numbers(n_neighbors: int, rerank: int | None, n_available: int, without_self: bool) -> None:
-    check_integer(n_neighbors, "n_neighbors", low=1)
-    if n_neighbors > n_available:
-        others = f"{max(n_available, 0):,} {'other ' if without_self else ''}rows"
-        raise ConfigError(f"n_neighbors={n_neighbors:,}, but there are {others}; ask for fewer")
-    if rerank is not None:
-        check_integer(rerank, "rerank", low=n_neighbors)
 
 
 def _checked_target(data: ShardDataset, queries: Any, target: object, settings: Mapping[str, Any]) -> Target:
@@ -271,16 +259,11 @@ def _raw_queries(
     return rows_of(queries, query_source, storage_options)
 
 
-def _batch_rows(scan: ShardScan) -> int:
-    """Return the number of queries of a batch, whose best rows fit in memory."""
-    return max(1, min(QUERIES, _KEPT // scan.n_candidates))
-
-
 def _in_memory(
     scan: ShardScan, queries: Any, without_self: bool, client: Client | None, reporter: Progress
 ) -> Neighbors:
     """Search for all queries, and hold the results."""
-    size = _batch_rows(scan)
+    size = scan.batch_rows
     n_batches, first = -(-queries.shape[0] // size), 0
     none = np.empty((0, scan.n_neighbors))
     found = [(none, none.astype(np.int64), none)]

@@ -10,7 +10,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.codes import best_rows, empty_heaps, merged
@@ -41,6 +40,9 @@ if TYPE_CHECKING:
     from dkfeat.sources.base import Piece
     from dkfeat.store.manifest.manifest import Manifest
 
+QUERIES = 4096
+"""Maximum number of queries whose codes and best rows a task holds."""
+_KEPT = 1 << 23  # best rows of all queries that a task holds
 _ROWS = 65_536  # rows of a shard that are compared at a time
 
 
@@ -62,22 +64,28 @@ class ShardScan:
     """All queries, for exact comparisons."""
 
     @cached_property
-    def _source(self) -> ShardSource:
+    def source(self) -> ShardSource:
+        """The shards of the data set."""
         return ShardSource.of(self.data.shards)
+
+    @property
+    def batch_rows(self) -> int:
+        """Number of queries of a batch, whose best rows fit in memory."""
+        return max(1, min(QUERIES, _KEPT // self.n_candidates))
 
     @cached_property
     def splits(self) -> Sequence[Split]:
         """Shards with rows, each a task."""
-        return [split for split in self._source.splits() if split.stop]
+        return [split for split in self.source.splits() if split.stop]
 
     def stage(self, reporter: Progress, n_batches: int) -> AbstractContextManager[Any]:
         """Begin the stage of a search for batches of queries."""
-        n_tasks, n_bytes = n_batches * len(self.splits), n_batches * sum(map(self._source.split_bytes, self.splits))
+        n_tasks, n_bytes = n_batches * len(self.splits), n_batches * sum(map(self.source.split_bytes, self.splits))
         return reporter.stage("search", total_tasks=n_tasks, total_bytes=n_bytes)
 
     def count(self, split: Split, advance: Callable[..., object]) -> None:
         """Report a task as done."""
-        advance(rows=split.stop, source_bytes=self._source.split_bytes(split))
+        advance(rows=split.stop, source_bytes=self.source.split_bytes(split))
 
     def best(
         self,
@@ -336,6 +344,7 @@ def _folder(data: ShardDataset) -> str:
 class _IndexJob(TableJob):
     """Job that copies codes."""
 
-    def table(self, split: Split, piece: Piece) -> pa.Table:  # noqa: ARG002 - inherited
-        """See `TableJob.table`."""
-        return index_table(piece.block.X)
+    def columns(self, split: Split, piece: Piece) -> dict[str, Any]:  # noqa: ARG002 - inherited
+        """See `TableJob.columns`."""
+        table = index_table(piece.block.X)
+        return dict(zip(table.column_names, table.columns, strict=True))

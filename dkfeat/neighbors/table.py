@@ -188,7 +188,6 @@ def write_neighbors(
     queries: ShardDataset,
     target: Target,
     settings: Mapping[str, Any],
-    batch_rows: int,
     client: Client | None,
     reporter: Progress,
 ) -> Manifest:
@@ -202,8 +201,6 @@ def write_neighbors(
     target : Target
     settings : mapping
         Settings of the table's spec; if ``without_self`` is true, the queries are the rows.
-    batch_rows : int
-        Maximum number of queries that are searched at a time.
     client, reporter
         As in `search`.
 
@@ -212,31 +209,23 @@ def write_neighbors(
     ConfigError
         If kept columns of queries and rows have equal names.
     """
-    source, of_neighbors = ShardSource.of(queries.shards), ShardSource.of(scan.data.shards).kept
-    kept = [*source.kept.items(), *((_OF_NEIGHBOR + name, kind) for name, kind in of_neighbors.items())]
+    source = ShardSource.of(queries.shards)
+    kept = [*source.kept.items(), *((_OF_NEIGHBOR + name, kind) for name, kind in scan.source.kept.items())]
     remedy = "keep it under another name, or search without a target"
     schema = table_schema(_TYPES, kept, source, "a table of neighbours", remedy)
     spec = TableSpec(
         layout="neighbors",
         schema=schema,
         settings=settings,
-        piece_rows=batch_rows,
+        piece_rows=scan.batch_rows,
         row_bytes=scan.n_neighbors * 8 * len(schema),
         reads=("encoded", *source.kept),
-    )
-    job = partial(
-        _NeighborsJob,
-        scan=scan,
-        schema=schema,
-        kept_names=tuple(of_neighbors),
-        reporter=reporter,
-        without_self=settings["without_self"],
     )
     manifest = write_table(
         queries,
         target,
         spec,
-        job,
+        partial(_NeighborsJob, scan=scan, reporter=reporter),
         stage="search",
         client=client,
         progress=False,  # `reporter` counts the tasks of each batch
@@ -314,10 +303,6 @@ class _NeighborsJob(TableJob):
     in_driver: ClassVar[bool] = True
 
     scan: ShardScan
-    schema: pa.Schema
-    kept_names: Sequence[str]
-    """Columns that the data set keeps."""
-    without_self: bool
     reporter: Progress
     workers: Runner | None = None
     advance: Callable[..., object] | None = None
@@ -338,34 +323,35 @@ class _NeighborsJob(TableJob):
                     self.scan.count(task, stage.advance)
                 done(split, result)
 
-    def table(self, split: Split, piece: Piece) -> pa.Table:
-        """See `TableJob.table`."""
+    def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
+        """See `TableJob.columns`."""
         assert self.workers is not None
         assert self.advance is not None
         first, n = self.first_row(split, piece), piece.block.n_rows
         if not n:
-            return self.schema.empty_table()
+            return {name: [] for name in self.schema.names}
         numbers = np.arange(first, first + n)
-        own = own_rows(first, n, without_self=self.without_self)
+        own = own_rows(first, n, without_self=self.spec["neighbors"]["without_self"])
         similarities, rows, errors = self.scan.best(first, piece.block.X, own, self.workers, self.advance)
         n_each = rows.shape[1]
-        columns = {
-            QUERY: pa.array(np.repeat(numbers, n_each)),
-            RANK: pa.array(np.tile(np.arange(1, n_each + 1), n)),
-            ROW: pa.array(rows.ravel()),
-            SIMILARITY: pa.array(similarities.ravel()),
-            ERROR: pa.array(errors.ravel()),
+        columns: dict[str, Any] = {
+            QUERY: np.repeat(numbers, n_each),
+            RANK: np.tile(np.arange(1, n_each + 1), n),
+            ROW: rows.ravel(),
+            SIMILARITY: similarities.ravel(),
+            ERROR: errors.ravel(),
         }
         of_query = pa.array(np.repeat(np.arange(n), n_each))
         columns |= {name: column.take(of_query) for name, column in piece.block.kept.items()}
-        if self.kept_names:
-            found = _kept(self.scan, self.kept_names, rows.ravel(), self.workers)
-            columns |= {_OF_NEIGHBOR + name: found[name] for name in self.kept_names}
-        return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+        if self.scan.source.kept:
+            found = _kept(self.scan, rows.ravel(), self.workers)
+            columns |= {_OF_NEIGHBOR + name: values for name, values in found.items()}
+        return columns
 
 
-def _kept(scan: ShardScan, names: Sequence[str], rows: NDArray[np.int64], workers: Runner) -> dict[str, pa.Array]:
+def _kept(scan: ShardScan, rows: NDArray[np.int64], workers: Runner) -> dict[str, pa.Array]:
     """Read kept columns of rows, each shard with any of the rows by a task."""
+    names = tuple(scan.source.kept)
     numbers, positions = np.unique(rows, return_inverse=True)
     with_rows = np.unique(np.searchsorted(scan.data.first_rows, numbers, side="right") - 1).tolist()
     found: dict[int, dict[str, pa.Array]] = {}

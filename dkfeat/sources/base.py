@@ -20,6 +20,7 @@ from dkfeat.sources.options import (
     as_paths,
     choices_of,
     declared_labels,
+    dtype_of_labels,
     is_int64,
     limit_of_bad_rows,
     parse_size,
@@ -408,8 +409,10 @@ class Source(ABC):
         return find_files(self.patterns, self.storage_options)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:  # noqa: ARG002  # text has no metadata
-        """Return the source with the options that the files' metadata determine; others need a scan."""
-        return self
+        """Return the source with the options that its other options and the files' metadata determine."""
+        if self.labels is None or self.label_dtype != "auto":
+            return self
+        return self.replaced(label_dtype=dtype_of_labels(self.labels))
 
     @abstractmethod
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:

@@ -101,10 +101,10 @@ def test_index__interrupted_and_repeated_gives_the_same_bytes(data, rows, tmp_pa
     job = scan._IndexJob
 
     class Interrupted(job):
-        def table(self, split, piece):
+        def columns(self, split, piece):
             if split.number == data.n_shards // 2:
                 raise RuntimeError("interrupted")
-            return job.table(self, split, piece)
+            return job.columns(self, split, piece)
 
     with monkeypatch.context() as patched, dask.config.set(scheduler="synchronous"):
         patched.setattr(f"{MODULE}._IndexJob", Interrupted)

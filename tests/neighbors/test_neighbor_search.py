@@ -82,7 +82,7 @@ def test_search__rerank_gives_the_exact_kernel(data, rows):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_search__rerank_reads_the_rows_of_the_source(own, data, rows, text, monkeypatch):
-    monkeypatch.setattr("dkfeat.neighbors.neighbor_search.QUERIES", 170)
+    monkeypatch.setattr("dkfeat.neighbors.scan.QUERIES", 170)
     queries = None if own else rows[:200]
     in_memory = search(data, queries, 4, rerank=25, source=rows, progress=False)
     again = search(data, queries, 4, rerank=25, source=text, progress=False)
@@ -119,7 +119,7 @@ def test_search__agrees_with_the_estimator(data, rows):
     ],
 )
 def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, data, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("dkfeat.neighbors.neighbor_search.QUERIES", 190)  # three batches of queries
+    monkeypatch.setattr("dkfeat.neighbors.scan.QUERIES", 190)  # three batches of queries
     monkeypatch.setattr("dkfeat.neighbors.scan._ROWS", 64)
     other = featurized(text, tmp_path / "shards", data.map.name, blocksize="30kB")
     expected = search(data, n_neighbors=6, progress=False)
@@ -149,7 +149,7 @@ def test_search__queries_and_rows_in_any_container(as_input, data, rows):
 
 
 def test_search__names_the_cell_of_a_query_of_any_batch(data, rows, monkeypatch):
-    monkeypatch.setattr("dkfeat.neighbors.neighbor_search.QUERIES", 64)
+    monkeypatch.setattr("dkfeat.neighbors.scan.QUERIES", 64)
     queries = rows[:200].toarray()
     queries[130, 7] = np.nan
     with pytest.raises(InputError, match=r"queries holds NaN at row 130, column 7"):

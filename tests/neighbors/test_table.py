@@ -65,7 +65,7 @@ def assert_equal(one, other):
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("dkfeat.neighbors.neighbor_search.QUERIES", 7)
+    monkeypatch.setattr("dkfeat.neighbors.scan.QUERIES", 7)
 
 
 def test_search__tasks_of_the_driver_need_no_memory_of_workers(folder, tmp_path):

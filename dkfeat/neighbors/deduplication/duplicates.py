@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import dask
 import numpy as np
-import pyarrow as pa
 
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.open import Target, as_target
@@ -192,7 +191,7 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
                 search.data,
                 replace(target, urlpath=folder / GROUPS),
                 groups,
-                partial(_searched_job, search, folder, runner, schema=groups.schema),
+                partial(_searched_job, search, folder, runner),
                 stage="write groups",
                 client=runner,
                 progress=search.report,
@@ -219,9 +218,7 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Path:
     return folder
 
 
-def _searched_job(
-    search: DuplicateSearch, folder: Path, runner: Runner, *, schema: pa.Schema, **task: Any
-) -> _GroupsJob:
+def _searched_job(search: DuplicateSearch, folder: Path, runner: Runner, **task: Any) -> _GroupsJob:
     """Search, write the table of pairs and the record, and return the job of the table of groups, which is locked.
 
     The files of the stages are in a folder that is named by the settings; those of other settings are removed.
@@ -231,10 +228,9 @@ def _searched_job(
             shutil.rmtree(other)
     work = WorkFolder.of(folder / _WORK / task["spec_fp"])
     found = search.run(work, runner)
-    schema_of_pairs = table_schema(_PAIR_COLUMNS, [], task["source"], "the table of pairs", "")
     pairs = TableSpec(
         layout=PAIRS,
-        schema=schema_of_pairs,
+        schema=table_schema(_PAIR_COLUMNS, [], task["source"], "the table of pairs", ""),
         settings=search.settings,
         piece_rows=found.piece_rows,
         row_bytes=_ROW_BYTES,
@@ -244,7 +240,7 @@ def _searched_job(
         search.data,
         folder / PAIRS,
         pairs,
-        partial(_PairsJob, schema=schema_of_pairs, files=found.pairs),
+        partial(_PairsJob, files=found.pairs),
         stage="write pairs",
         client=runner,
         progress=search.report,
@@ -254,7 +250,7 @@ def _searched_job(
     work.path(RECORD).replace(folder / RECORD)
     flush_folder(folder)
     firsts = _first_rows_in_files(task["source"])
-    return _GroupsJob(schema=schema, groups=found.groups, first_in_files=firsts, **task)
+    return _GroupsJob(groups=found.groups, first_in_files=firsts, **task)
 
 
 def _groups_spec(settings: Mapping[str, Any], source: ShardSource) -> TableSpec:
@@ -285,40 +281,31 @@ def _first_rows_in_files(source: ShardSource) -> dict[tuple[int, str], int]:
 class _PairsJob(TableJob):
     """Job whose shards hold the pairs whose higher row is in their range of rows."""
 
-    schema: pa.Schema
     files: PairFiles
 
-    def table(self, split: Split, piece: Piece) -> pa.Table:
-        """See `TableJob.table`."""
+    def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
+        """See `TableJob.columns`."""
         first = self.first_row(split, piece)
         found = self.files.between(first, first + piece.stop - piece.start)
-        columns = [pa.array(values) for values in (*found.rows, found.similarities)]
-        return pa.table(columns, schema=self.schema)
+        return dict(zip(_PAIR_COLUMNS, (*found.rows, found.similarities), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupsJob(TableJob):
     """Job whose shards hold the rows of the data set, with their groups and origins."""
 
-    schema: pa.Schema
     groups: Groups
     first_in_files: Mapping[tuple[int, str], int]
 
-    def table(self, split: Split, piece: Piece) -> pa.Table:
-        """See `TableJob.table`."""
+    def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
+        """See `TableJob.columns`."""
         first = self.first_row(split, piece)
         n_rows = piece.stop - piece.start
         rows, lowest = np.arange(first, first + n_rows), self.groups.of(first, first + n_rows)
-        origin = origin_columns(self.source, split, piece, ())
         in_files = [
             np.arange(part.first, part.first + part.n_rows) + self.first_in_files[part.split, part.file]
             for part in self.source.origins(split, piece, ())
         ]
-        columns = {
-            "row": pa.array(rows),
-            "group": pa.array(lowest),
-            "keep": pa.array(lowest == rows),
-            **origin,
-            "file_row": pa.array(np.concatenate([np.empty(0, np.int64), *in_files])),
-        }
-        return pa.table([*columns.values(), *piece.block.kept.values()], schema=self.schema)
+        file_rows = np.concatenate([np.empty(0, np.int64), *in_files])
+        numbers = {"row": rows, "group": lowest, "keep": lowest == rows, "file_row": file_rows}
+        return {**numbers, **origin_columns(self.source, split, piece, ()), **piece.block.kept}

@@ -15,7 +15,7 @@ from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import REFUSED, Piece, RejectedRow, SplitScan, cut_message, shown_text
 from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split, parse_error, token_at
-from dkfeat.sources.options import are_integers, dtype_of_labels
+from dkfeat.sources.options import are_integers
 
 MOST_FILES = 1_000
 """Maximum number of files in a group, to limit task arguments and the records of shards, which name each file."""
@@ -100,12 +100,6 @@ class LibsvmSource(LibsvmOptions):
     """
 
     __slots__ = ()
-
-    def inspect(self, files: Sequence[SourceFile]) -> LibsvmSource:  # noqa: ARG002  # text has no metadata
-        """Return the source with the label type of its allowed labels."""
-        if self.labels is None or self.label_dtype != "auto":
-            return self
-        return replace(self, label_dtype=dtype_of_labels(self.labels))
 
     def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
         """Cut files into splits: ranges of uncompressed files, whole compressed files, groups of tiny files.

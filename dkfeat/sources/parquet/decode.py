@@ -28,8 +28,6 @@ _NULL_FEATURE = "a null, but features are finite numbers"
 ROW_BYTES = 16
 """Bytes that a row adds to the size of a piece besides its values: for its label and table entries."""
 _MOST_INDEX = 2**63 - 2
-_FEW_ROWS = 8
-"""Maximum number of rows that are decoded one by one after an error; halving them further would cost as much."""
 _SHOWN_ITEMS = 40
 """Maximum number of columns, and of values of a list, in the text of a bad row, which is cut at 160 characters."""
 
@@ -268,8 +266,7 @@ def decode_good(
     """Decode a batch without its bad rows, which are listed in order.
 
     Whether a row is bad, and for which reason, depends on that row alone. A batch that cannot be decoded is halved
-    until few rows are left, which are decoded one by one: a batch without bad rows is decoded once, and a few bad rows
-    cost little.
+    until one row is left: a batch without bad rows is decoded once, and a few bad rows cost little.
 
     Parameters
     ----------
@@ -295,11 +292,9 @@ def decode_good(
         except RowError as error:
             if stop - start == 1:
                 bad[start] = bad_row(batch, start, first_row, error)
-            elif stop - start <= _FEW_ROWS:
-                pending += [(row, row + 1) for row in reversed(range(start, stop))]
-            else:
-                middle = (start + stop) // 2
-                pending += [(middle, stop), (start, middle)]
+                continue
+            middle = (start + stop) // 2
+            pending += [(middle, stop), (start, middle)]
     if not bad:
         return batch, rows, []
     good = batch.without(list(bad))

@@ -8,7 +8,6 @@ import dkfeat
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.store.shards.columns import required_table
 
 PIECE_ROWS = 2
 
@@ -16,23 +15,23 @@ PIECE_ROWS = 2
 class TwiceEach(TableJob):
     """Two rows for each row of the data set: its number and its first code."""
 
-    def table(self, split, piece):
+    def columns(self, split, piece):
         rows = [row for row in range(piece.block.n_rows) for _ in range(2)]
         first = self.first_row(split, piece)
         codes = [int(piece.block.X.codes[row, 0]) for row in rows]
-        return required_table({"row": pa.array([first + row for row in rows], pa.int64()), "code": pa.array(codes)})
+        return {"row": [first + row for row in rows], "code": codes}
 
 
 class Interrupted(TwiceEach):
-    def table(self, split, piece):
+    def columns(self, split, piece):
         if self.first_row(split, piece) >= 4:
             raise RuntimeError("interrupted")
-        return TwiceEach.table(self, split, piece)
+        return TwiceEach.columns(self, split, piece)
 
 
 SPEC = TableSpec(
     layout="pairs",
-    schema=pa.schema({"row": pa.int64(), "code": pa.int64()}),
+    schema=pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("row", "code")]),
     settings={"times": 2},
     piece_rows=PIECE_ROWS,
     row_bytes=32,
