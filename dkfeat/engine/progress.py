@@ -137,10 +137,15 @@ class Progress:
         """Return the logs of the stages up to now."""
         return tuple(stage.log() for stage in self._stages)
 
-    def note(self, text: str) -> None:
-        """Write a message as text, unless nothing is reported or a callable receives the states."""
+    def note(self, text: str, line: NotebookLine | None = None) -> None:
+        """Write a message as text, unless nothing is reported or a callable receives the states.
+
+        In a notebook it is a line of its own, or the new text of `line`.
+        """
         if self._in_notebook:
-            NotebookLine().write(text)
+            line = line or NotebookLine()
+            line.write(text)
+            line.end()
         elif self._report is True:
             print(text, file=self._stream, flush=True)
 

@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 
 from dkfeat.config.train import CLASS_LOSSES, DEFAULT_C, Liblinear, as_grid, check_fraction
 from dkfeat.engine.dataset.dataset import dataset_reader
-from dkfeat.engine.progress import Progress
+from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import named_kernel
@@ -278,12 +278,12 @@ def _fit_maps(
 
 def _reporter(progress: bool | Callable[[Result], object]) -> Callable[[Result], Result]:
     """Return the function that reports a result and returns it."""
-    lines = Progress(progress is True)
+    lines, line = Progress(progress is True), NotebookLine()
 
     def report(result: Result) -> Result:
         if callable(progress):
             progress(result)
-        lines.note(f"compare: {result.describe()}")
+        lines.note(f"compare: {result.describe()}", line)
         return result
 
     return report

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.progress import Progress
+from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.model import Score, predictions_of
@@ -37,6 +37,8 @@ LINE_SECONDS = 5.0
 class EpochLines:
     """Progress lines of a training: for the first epoch, for one every few seconds, and, by `end`, for the last.
 
+    In a notebook they replace one another.
+
     Parameters
     ----------
     epochs : int
@@ -44,7 +46,7 @@ class EpochLines:
     """
 
     def __init__(self, epochs: int) -> None:
-        self._epochs, self._lines = epochs, Progress(True)
+        self._epochs, self._lines, self._line = epochs, Progress(True), NotebookLine()
         self._began = self._shown = time.monotonic()
         self._hidden = ""
 
@@ -65,7 +67,7 @@ class EpochLines:
     def end(self) -> None:
         """Show the last epoch, which may be earlier than expected, unless it has been shown."""
         if self._hidden:
-            self._lines.note(self._hidden)
+            self._lines.note(self._hidden, self._line)
         self._hidden = ""
 
 
