@@ -33,6 +33,8 @@ SUMS = ("rows", "nnz", "n_empty")
 """Columns of shards whose sums a manifest states."""
 _AT_A_TIME = 4096
 """Number of records that an iteration makes at a time."""
+_MOST_GROUPS = 1024
+"""Maximum number of row groups in a file; a group is written for a million source files."""
 _ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED"}
 """Encodings in a file, for which the size limits that of the values in memory."""
 _OPTIONAL = {"mtime_ns", "etag", "compression", "final_newline", "lines"}
@@ -379,7 +381,9 @@ class Records:
         file = open_parquet(data, what, page_checksums=False)  # the whole file has a SHA-256
         check(file.metadata.num_rows == n_sources, f"{what}: its manifest states another number of source files")
         check(file.schema_arrow.equals(SCHEMA), f"{what}: its columns are not those of records")
-        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        n_groups = file.metadata.num_row_groups
+        check(n_groups <= _MOST_GROUPS, f"{what}: {n_groups:,} row groups, too many")
+        groups = [file.metadata.row_group(number) for number in range(n_groups)]
         columns = [[group.column(place) for place in range(group.num_columns)] for group in groups]
         size = sum(group.total_byte_size for group in groups)
         check(size <= 4 * MAX_BYTES, f"{what}: {size:,} bytes, too many")

@@ -175,9 +175,11 @@ def test_records__of_many_row_groups__are_bounded_together(monkeypatch):
     pq.write_table(made.table, sink, use_dictionary=False, row_group_size=1)
     data = sink.getvalue().to_pybytes()
     assert read(data, made.n_sources).table.equals(made.table)
-    monkeypatch.setattr(record_table, "MAX_BYTES", 500)
-    with pytest.raises(ShardError, match="bytes, too many"):
-        read(data, made.n_sources)
+    for limit, most, message in (("_MOST_GROUPS", 7, "8 row groups, too many"), ("MAX_BYTES", 500, "bytes, too many")):
+        with monkeypatch.context() as patch:
+            patch.setattr(record_table, limit, most)
+            with pytest.raises(ShardError, match=message):
+                read(data, made.n_sources)
 
 
 @pytest.mark.fault("X-11")
