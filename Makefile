@@ -34,7 +34,7 @@ demo: $(VENV)/.stamp-base  ## featurize, train and compare on real data; DATA=my
 test: $(VENV)/.stamp-test  ## each behaviour once, the same examples each time: four minutes on two cores
 	@$(BIN)/$(PYTEST) $(ARGS)
 
-test-all: $(VENV)/.stamp-test  ## every test: matrices, kills, clusters, pages too; an hour on two cores
+test-all: $(VENV)/.stamp-test  ## every test: matrices, kills, clusters, pages too; half an hour on two cores
 	@$(BIN)/$(PYTEST) $(EVERY) $(ARGS)
 
 test-rest: $(VENV)/.stamp-test  ## what make test leaves out of make test-all
