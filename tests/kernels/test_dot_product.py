@@ -1,4 +1,4 @@
-"""The dot-product kernels against plain loops, scikit-learn and their closed forms."""
+"""The dot-product kernels against plain loops and their closed forms."""
 
 import math
 
@@ -8,7 +8,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from sklearn.metrics.pairwise import polynomial_kernel
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import exponential_dot_product, maclaurin, polynomial, vovk_infinite, vovk_real
@@ -50,15 +49,6 @@ def test_infinite_series__equal_plain_loops(kind, X, Y, alpha, gamma):
 def test_maclaurin__equals_plain_loops(kind, X, Y, coefficients):
     wanted = oracle.gram(oracle.power_series, X.tolist(), Y.tolist(), coefficients)
     np.testing.assert_allclose(maclaurin(kind(X), kind(Y), coefficients), wanted, rtol=1e-13, atol=1e-17)
-
-
-@KINDS
-def test_polynomial__equals_scikit_learn(kind, rng):
-    X, Y = rng.standard_normal((40, 30)), rng.standard_normal((25, 30))
-    X[rng.random(X.shape) < 0.6] = 0
-    for degree, coef0 in ((2, 0.0), (3, 1.0), (7, 10.0)):
-        wanted = polynomial_kernel(X, Y, degree=degree, gamma=1.0, coef0=coef0)
-        np.testing.assert_allclose(polynomial(kind(X), kind(Y), degree, coef0), wanted, rtol=1e-10, atol=1e-9)
 
 
 @KINDS

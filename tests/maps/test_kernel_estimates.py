@@ -22,7 +22,6 @@ from dkfeat import (
     kernels,
 )
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.theory import circulant, fourier, maclaurin
 from tests.maps.small import FEATURE_MAPS, has, small_map
 
 RFF = {"normalize": False}
@@ -110,35 +109,6 @@ def test_expected_error_at__bounds_pairs_of_the_value(name):
     exact, errors = features.exact_kernel(X), features.expected_error(X)
     inside = exact <= features.kernel_range[1]
     assert (features.expected_error_at(exact[inside]) >= errors[inside] - 1e-9).all()
-
-
-def test_expected_error_at__agrees_with_the_papers_formulas():
-    at = np.array([0.1, 0.5, 0.9])
-    rho = 1 + np.log(at) / 3.0
-    pairs = [
-        (GCWSFeatures(8, i_bits=16), fourier.gcws_variance(at, i_bits=16)),
-        (FourierFeatures(8, gamma=3.0), fourier.nrff_variance(rho, 3.0)),
-        (FourierFeatures(8, gamma=3.0, normalize=False), fourier.rff_variance(rho, 3.0)),
-        (
-            LaplaceFeatures(8, kernel="reciprocal", rate=2.0),
-            [circulant.laplace_variance([2 / k - 2], lambda z: circulant.reciprocal_log_factor(z, 2.0)) for k in at],
-        ),
-        (
-            LaplaceFeatures(8, beta=3.0),
-            [circulant.laplace_variance([(np.log(k) / 3) ** 2], lambda z: -3 * np.sqrt(z)) for k in at],
-        ),
-    ]
-    for features, variance in pairs:
-        np.testing.assert_allclose(features.expected_error_at(at), np.sqrt(np.array(variance) / 8), rtol=1e-6)
-
-
-def test_expected_error__of_maclaurin_features_is_the_papers():
-    X = rows_alike() / 200
-    features = MaclaurinFeatures(5, degree=3, measure="proper", p=1.5, random_state=0).fit(X)
-    a = [1.0, 3.0, 3.0, 1.0]
-    weights = maclaurin.degree_probabilities(a, p=1.5)
-    expected = [[maclaurin.component_variance(a, weights, x, y) for y in X] for x in X]
-    np.testing.assert_allclose(features.expected_error(X), np.sqrt(np.array(expected) / 5), rtol=1e-9)
 
 
 def test_expected_error__is_none_where_theory_has_none():

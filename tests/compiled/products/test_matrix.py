@@ -47,39 +47,3 @@ def test_products__of_float32_in_float64_have_the_errors_of_64_terms():
     # a sum of all 1,000 terms in float32 has one of eps / 2 * sqrt(1000 / 9), fifteen times as large
     error = np.sqrt(np.square(out / exact - 1).mean())
     assert error < np.finfo(np.float32).eps / 2
-
-
-def test_products__a_row_does_not_depend_on_its_place():
-    X, table = some_product(1, 40, 2)
-    many = np.repeat(X, 103, axis=0)
-    out = np.zeros((103, 128), np.float32)
-    multiply_dense(many.ravel(), 103, 40, table.ravel(), 128, out.reshape(-1), 0, 128)
-    assert (out == out[0]).all()
-
-
-@pytest.mark.parametrize("n_components", [1, 32, 33, 100, 128])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_products__of_fewer_components_than_the_tiles_have(n_components, dtype):
-    X, table = some_product(13, 40, 2, dtype=dtype)
-    dense, sparse, wanted = np.zeros((3, 13, 128))
-    rows = sp.csr_matrix(X)
-    indptr, positions = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
-    multiply_dense(X.ravel(), 13, 40, table.ravel(), 128, wanted.reshape(-1), 0, 128)
-    multiply_dense(X.ravel(), 13, 40, table.ravel(), n_components, dense.reshape(-1), 0, 128)
-    multiply_sparse(indptr, positions, rows.data, 40, table.ravel(), n_components, sparse.reshape(-1), 0, 128)
-    for found in (dense, sparse):
-        assert np.array_equal(found[:, :n_components], wanted[:, :n_components])
-
-
-def test_products__columns_may_come_in_parts():
-    X, table = some_product(13, 40, 2)
-    whole, parts, sparse = np.zeros((3, 13, 128), np.float32)
-    multiply_dense(X.ravel(), 13, 40, table.ravel(), 128, whole.reshape(-1), 0, 128)
-    for columns in (slice(0, 17), slice(17, 40)):
-        part, held = np.ascontiguousarray(X[:, columns]), np.ascontiguousarray(table[:, columns])
-        multiply_dense(part.ravel(), 13, part.shape[1], held.ravel(), 128, parts.reshape(-1), 0, 128)
-        rows = sp.csr_matrix(part)
-        indptr, positions = rows.indptr.astype(np.int64), np.append(rows.indices, np.zeros(AHEAD)).astype(np.int64)
-        multiply_sparse(indptr, positions, rows.data, part.shape[1], held.ravel(), 128, sparse.reshape(-1), 0, 128)
-    assert np.array_equal(parts, whole)
-    assert np.array_equal(sparse, whole)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dkfeat.compiled.products.minmax import SplitRows, minmax_of_pairs, mirror_lower, split_rows
+from dkfeat.compiled.products.minmax import SplitRows, minmax_of_pairs, mirror_lower
 
 
 @pytest.mark.parametrize("n_coordinates", [8, 2**40])  # a slot for each coordinate, or hashed slots
@@ -15,15 +15,6 @@ def test_minmax_of_pairs__coordinates_of_one_slot(n_coordinates):
     out = np.empty(4)
     minmax_of_pairs(rows, rows, np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), n_coordinates, np.ones(1), out)
     assert out.tolist() == [1.0, 0.25, 0.25, 1.0]
-
-
-def test_split_rows__scales_by_powers_of_two():
-    coordinates, magnitudes, exponents = np.empty(4, np.int64), np.empty(4), np.empty(4, np.int64)
-    data = np.array([3.0, -0.75, 5e-324, -(2.0**1023)])
-    split_rows(np.array([0, 2, 2, 3, 4]), np.array([1, 4, 2, 0]), data, coordinates, magnitudes, exponents)
-    assert coordinates.tolist() == [2, 9, 4, 1]
-    assert magnitudes.tolist() == [0.75, 0.1875, 0.5, 0.5]
-    assert exponents.tolist() == [2, 0, -1073, 1024]
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 8, 9])
