@@ -88,18 +88,6 @@ def test_sample__signed_code_is_lossless_on_each_sign():
             assert len({i for i, _ in pairs}) == len({c for _, c in pairs}) == len(pairs)
 
 
-def test_sample__only_held_coordinates_of_the_right_sign():
-    X = some_rows()
-    X[3] = 0
-    i_star, t_star = GCWSFeatures(50, random_state=0).fit(X).sample(X)
-    assert i_star.dtype == t_star.dtype == np.int64
-    for row, drawn in zip(X, i_star, strict=True):
-        held = {2 * f + (v < 0) for f, v in enumerate(row) if v} or {-1}
-        assert set(drawn.tolist()) <= held
-    assert (i_star[3] == -1).all()
-    assert (t_star[3] == 0).all()
-
-
 @pytest.mark.parametrize(("n_features", "i_bits"), [(40, 8), (200, 8), (2000, 8), (2000, 4)])
 def test_estimate_kernel__corrects_by_the_code_in_force(n_features, i_bits):
     rng = np.random.default_rng(3)

@@ -121,6 +121,18 @@ def test_decode__takes_read_only_codes_and_refuses_foreign_ones():
 
 
 @of_both
+def test_sample__only_held_coordinates_of_the_right_sign(cls):
+    X = some_rows()
+    X[3] = 0
+    i_star, number = cls(600, random_state=0).fit(X).sample(X)
+    assert i_star.dtype == number.dtype == np.int64
+    assert i_star.shape == number.shape == (30, 600)
+    for row, drawn in zip(X, i_star, strict=True):
+        assert set(drawn.tolist()) == ({2 * f + (v < 0) for f, v in enumerate(row) if v} or {-1})
+    assert not number[3].any()
+
+
+@of_both
 @pytest.mark.fault("I-09")
 @pytest.mark.parametrize("n_features", [2**31, 2**40])
 def test_transform__width_of_the_input_costs_nothing(cls, n_features):

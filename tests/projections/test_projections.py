@@ -8,7 +8,6 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dkfeat.compiled.random import TILE, levy
-from dkfeat.errors import ConfigError
 from dkfeat.projections import (
     CirculantProjection,
     DenseProjection,
@@ -206,12 +205,6 @@ def test_orthogonal__rows_are_orthogonal_and_of_length_sqrt_n(n):
     for block in (matrix[:n], matrix[n:]):
         assert np.allclose(block @ block.T, n * np.eye(n))
     assert not np.allclose(matrix[:n] @ matrix[n:].T, 0)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dense"])
-def test_structured__refuse_rows_too_wide_to_fill_in(kind):
-    with pytest.raises(ConfigError, match="projection='dense'"):
-        make(kind, 2**24 + 1, 10)
 
 
 def columns_that_differ(n_samples, nnz):

@@ -23,6 +23,7 @@ from dkfeat.maps import (
     NystroemFeatures,
     from_spec,
 )
+from tests.reference.law import estimates
 
 INNER = {
     "rbf_cosine": (
@@ -76,11 +77,9 @@ def test_composition__estimates_the_composed_kernel(inner, outer):
 )
 def test_composition__structured_projections_are_unbiased(inner):
     # features of one inner map depend on each other: means over seeds, which do not
-    X, found = some_rows(), []
+    X = some_rows()
     exact = INNER["laplace" if inner.name == "laplace" else "rbf_cosine"][1](X[::2], X[1::2]).diagonal()
-    for seed in range(300):
-        Z = MaclaurinFeatures(32, inner=inner, random_state=seed).fit_width(7).transform(X).astype(np.float64)
-        found.append((Z[::2] * Z[1::2]).sum(axis=1))
+    found = estimates(MaclaurinFeatures(32, inner=inner), X, 300)
     error = np.std(found, axis=0) / np.sqrt(300)
     assert (np.abs(np.mean(found, axis=0) - (1 + exact) ** 3) < 5 * error).all()
 

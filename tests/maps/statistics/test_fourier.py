@@ -10,27 +10,14 @@ import pytest
 
 from dkfeat.maps import FourierFeatures
 from tests.conftest import first_quick
+from tests.reference.law import assert_variance, estimates, pairs_of_cosines
 
 GAMMA = 1.5
 
 
 def some_pairs(n_features, seed=0):
     """Unit rows of cosines from -0.6 to 0.97, pairs in the order x0, y0, x1, y1, ... ."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for rho in (-0.6, 0.1, 0.5, 0.8, 0.97):
-        basis = np.linalg.qr(rng.standard_normal((n_features, 2)))[0].T
-        rows += [basis[0], rho * basis[0] + np.sqrt(1 - rho**2) * basis[1]]
-    return np.array(rows)
-
-
-def estimates(X, n_seeds, **params):
-    """Estimates of all pairs for each seed, of shape (n_seeds, n_pairs)."""
-    features, found = FourierFeatures(**params), []
-    for seed in range(n_seeds):
-        Z = features.set_params(random_state=seed).fit_width(X.shape[1]).transform(X).astype(np.float64)
-        found.append((Z[::2] * Z[1::2]).sum(axis=1))
-    return np.array(found)
+    return pairs_of_cosines(np.random.default_rng(seed), (-0.6, 0.1, 0.5, 0.8, 0.97), n_features)
 
 
 def kernel_of(X):
@@ -44,25 +31,17 @@ def test_rff__is_unbiased(projection, kernel):
     lengths = np.linspace(0.2, 1.5, len(X))[:, None] if kernel == "rbf" else 7.0
     distances = ((X[::2] * lengths[::2] - X[1::2] * lengths[1::2]) ** 2).sum(axis=1) if kernel == "rbf" else None
     expected = np.exp(-GAMMA * distances) if kernel == "rbf" else kernel_of(X)
-    found = estimates(
-        X * lengths, 1500, n_components=24, gamma=GAMMA, kernel=kernel, normalize=False, projection=projection
-    )
+    features = FourierFeatures(24, gamma=GAMMA, kernel=kernel, normalize=False, projection=projection)
+    found = estimates(features, X * lengths, 1500)
     z = (found.mean(axis=0) - expected) / (found.std(axis=0) / np.sqrt(len(found)))
     assert np.abs(z).max() < 5
-
-
-def assert_variance(found, expected, slack=0.0):
-    centred = found - found.mean(axis=0)
-    second, fourth = (centred**2).mean(axis=0), (centred**4).mean(axis=0)
-    error = np.sqrt((fourth - second**2) / len(found))
-    assert (np.abs(second - expected) < 5 * error + slack).all(), second / expected
 
 
 @pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 3000), pytest.param(1024, 1500, marks=pytest.mark.slow)])
 def test_rff__has_the_variance_of_theorem_2(n_components, n_seeds):
     # V = 1/2 + (1 - exp(-2 gamma (1 - rho)))^2 / 2 a component: 1/2 is the phases' part
     X = some_pairs(12)
-    found = estimates(X, n_seeds, n_components=n_components, gamma=GAMMA, normalize=False)
+    found = estimates(FourierFeatures(n_components, gamma=GAMMA, normalize=False), X, n_seeds)
     V = 0.5 + 0.5 * (1 - kernel_of(X) ** 2) ** 2
     assert_variance(found, V / n_components)
 
@@ -71,7 +50,7 @@ def test_rff__has_the_variance_of_theorem_2(n_components, n_seeds):
 def test_nrff__has_the_variance_of_theorem_3(n_components, n_seeds):
     # V_n = V - kappa^2 (3 - kappa^4) / 4 with kappa = exp(-gamma (1 - rho)), up to a term of O(1 / k^2)
     X = some_pairs(12)
-    found = estimates(X, n_seeds, n_components=n_components, gamma=GAMMA)
+    found = estimates(FourierFeatures(n_components, gamma=GAMMA), X, n_seeds)
     kappa = kernel_of(X)
     V = 0.5 + 0.5 * (1 - kappa**2) ** 2
     V_n = V - kappa**2 * (3 - kappa**4) / 4
@@ -88,7 +67,7 @@ def test_structured__error_is_of_the_order_of_the_dense_one(projection):
     # one block of 64 rows: 63 covariances of O(1 / 64) with each other row add a part of the variance (measured: up to
     # 1.36), where rows that fully agree would multiply it by 64
     X = some_pairs(64)
-    found = estimates(X, 1000, n_components=64, gamma=GAMMA, normalize=False, projection=projection)
+    found = estimates(FourierFeatures(64, gamma=GAMMA, normalize=False, projection=projection), X, 1000)
     V = 0.5 + 0.5 * (1 - kernel_of(X) ** 2) ** 2
     assert (((found - kernel_of(X)) ** 2).mean(axis=0) < 1.7 * V / 64).all()
 
@@ -98,9 +77,8 @@ def test_orthogonal__bias_is_small_and_falls_with_the_columns():
     biases = []
     for n_features in (16, 64, 256):
         X = some_pairs(n_features)
-        found = estimates(X, 4000, n_components=n_features, gamma=GAMMA, normalize=False, projection="orthogonal").mean(
-            axis=1
-        )  # over the pairs
+        features = FourierFeatures(n_features, gamma=GAMMA, normalize=False, projection="orthogonal")
+        found = estimates(features, X, 4000).mean(axis=1)  # over the pairs
         biases.append((found.mean() - kernel_of(X).mean(), found.std() / np.sqrt(len(found))))
     (first, first_error), (second, second_error), (third, third_error) = biases
     assert -0.05 < first < -5 * first_error  # there is one at 16 columns

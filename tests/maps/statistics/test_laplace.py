@@ -13,6 +13,7 @@ import pytest
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
 from dkfeat.theory import circulant as theory
 from tests.conftest import first_quick
+from tests.reference.law import assert_variance, estimates
 
 BETA, RATE = 0.6, 0.8
 FACTORS = {
@@ -43,15 +44,6 @@ def some_pairs(n_features=D, total=3.0, seed=0):
     return rows * ((total * np.linspace(0.3, 1, 5) / roots) ** 2).repeat(2)[:, None]
 
 
-def estimates(X, n_seeds, map_class=LaplaceFeatures, **params):
-    """Estimates of all pairs for each seed, of shape (n_seeds, n_pairs)."""
-    features, found = map_class(**params), []
-    for seed in range(n_seeds):
-        Z = features.set_params(random_state=seed).fit_width(X.shape[1]).transform(X).astype(np.float64)
-        found.append((Z[::2] * Z[1::2]).sum(axis=1))
-    return np.array(found)
-
-
 def expected_mean(kernel, X):
     return np.exp(FACTORS[kernel](X[::2] + X[1::2]).sum(axis=1))
 
@@ -71,10 +63,7 @@ def expected_variance(kernel, X, kind, n_components):
 def assert_moments(found, mean, variance):
     z = (found.mean(axis=0) - mean) / (found.std(axis=0) / np.sqrt(len(found)))
     assert np.abs(z).max() < 5
-    centred = found - found.mean(axis=0)
-    second, fourth = (centred**2).mean(axis=0), (centred**4).mean(axis=0)
-    error = np.sqrt((fourth - second**2) / len(found))
-    assert (np.abs(second - variance) < 5 * error).all(), second / variance
+    assert_variance(found, variance)
 
 
 @pytest.mark.parametrize(("n_components", "n_seeds"), [(64, 1500), pytest.param(1024, 500, marks=pytest.mark.slow)])
@@ -83,7 +72,7 @@ def assert_moments(found, mean, variance):
 def test_laplace__is_unbiased_with_the_variance_of_the_theorems(kernel, kind, n_components, n_seeds):
     X = some_pairs()
     params = {"kernel": kernel, "beta": BETA, "rate": RATE, "n_components": n_components} | KINDS[kind]
-    found = estimates(X, n_seeds, **params)
+    found = estimates(LaplaceFeatures(**params), X, n_seeds)
     assert_moments(found, expected_mean(kernel, X), expected_variance(kernel, X, kind, n_components))
 
 
@@ -94,7 +83,8 @@ def test_laplace__padding_leaves_it_unbiased_and_is_what_the_theorems_say_of_pad
     X = some_pairs(17)
     params = {"kernel": kernel, "beta": BETA, "rate": RATE, "n_components": 40} | KINDS[kind]
     padded = np.pad(X, ((0, 0), (0, 1)))  # 18 is the next length that the transform likes
-    assert_moments(estimates(X, 1500, **params), expected_mean(kernel, X), expected_variance(kernel, padded, kind, 40))
+    found = estimates(LaplaceFeatures(**params), X, 1500)
+    assert_moments(found, expected_mean(kernel, X), expected_variance(kernel, padded, kind, 40))
 
 
 def test_theory__circulant_errors_are_far_above_the_alternating_and_those_near_the_dense():
@@ -115,6 +105,6 @@ def test_fourier__circulant_blocks_are_independent(projection):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, D))
     X = np.concatenate([x, x + 0.5 * rng.standard_normal((1, D))])
-    params = {"gamma": 1.5, "normalize": False, "projection": projection, "map_class": FourierFeatures}
-    one, eight = (estimates(X, 2000, n_components=k, **params) for k in (D, 8 * D))
+    features = FourierFeatures(gamma=1.5, normalize=False, projection=projection)
+    one, eight = (estimates(features.set_params(n_components=k), X, 2000) for k in (D, 8 * D))
     assert 8 / 1.25 < one.var() / eight.var() < 8 * 1.25
