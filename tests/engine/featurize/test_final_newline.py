@@ -8,14 +8,11 @@ import json
 import lzma
 
 import pytest
-from click.testing import CliRunner
 
 import dkfeat
-from dkfeat.cli import cli
-from dkfeat.engine.tasks import job
-from dkfeat.errors import ShardError
 from dkfeat.learn.predict import predict_file
 from dkfeat.report.run_report import run_report
+from tests.cli.test_commands import run
 from tests.engine.helpers import featurized
 from tests.invariants import listed_in
 
@@ -70,28 +67,18 @@ def test_final_newline__one_warning_a_file_with_its_line(folder, tmp_path, caplo
 
 
 @pytest.mark.fault("I-42")
-@pytest.mark.parametrize("blocksize", [7, "1MiB"])
-def test_final_newline__of_a_resumed_run(folder, tmp_path, blocksize, monkeypatch):
-    source = source_of(folder, blocksize)
-    whole = featurized(source, tmp_path / "whole")
-    publish, calls = job.publish, []
+def test_final_newline__of_a_resumed_run(folder, tmp_path):
+    whole = featurized(source_of(folder, 7), tmp_path / "whole")
 
-    def failing(*args, **options):
-        calls.append(publish(*args, **options))
-        if len(calls) == len(whole.shards) // 2 + 1:
-            raise ShardError("no space left")
-        return calls[-1]
+    def interrupt(state):
+        if (state.stage, state.tasks) == ("featurize", state.total_tasks // 2):
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(job, "publish", failing)
-        with pytest.raises(ShardError):
-            featurized(source, tmp_path / "out")
-    resumed = featurized(source, tmp_path / "out")
-    assert resumed.sources == whole.sources
-    assert resumed.shards == whole.shards
-    texts = [listed_in(tmp_path / name) for name in ("whole", "out")]
-    assert texts[0]["sources"] == texts[1]["sources"]
-    assert texts[0]["sources"][0]["final_newline"] is False
+    with pytest.raises(KeyboardInterrupt):
+        featurized(source_of(folder, 7), tmp_path / "out", scheduler="synchronous", progress=interrupt)
+    resumed = featurized(source_of(folder, 7), tmp_path / "out")
+    assert (resumed.sources, resumed.shards) == (whole.sources, whole.shards)
+    assert listed_in(tmp_path / "out")["sources"][0]["final_newline"] is False
 
 
 @pytest.mark.fault("I-42")
@@ -120,10 +107,9 @@ def test_final_newline__is_shown(folder, tmp_path):
     names = ["comment.svm", "cut.svm", "cut.svm.bz2", "cut.svm.gz", "cut.svm.xz"]
     assert manifest.facts()["no final line end"] == ", ".join(names)
     assert "comment.svm, cut.svm" in dkfeat.open_shards(target)._repr_html_()
-    shown = CliRunner().invoke(cli, ["inspect", str(target)])
-    assert "no final newline" in shown.output.replace("_", " ")
-    assert "5 (comment.svm, cut.svm" in " ".join(shown.output.split())
-    assert json.loads(CliRunner().invoke(cli, ["inspect", str(target), "--json"]).output)["no_final_newline"] == names
+    shown = " ".join(run("inspect", target).output.replace("_", " ").split())
+    assert "no final newline 5 (comment.svm, cut.svm" in shown
+    assert json.loads(run("inspect", target, "--json").output)["no_final_newline"] == names
     report = run_report(target)
     assert report.to_mapping()["no_final_newline"] == names
     assert "5 without a final line end" in report.to_html()

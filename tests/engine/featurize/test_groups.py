@@ -20,6 +20,7 @@ from dkfeat.sources.libsvm import source as grouping
 from dkfeat.store.manifest import metadata
 from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized
+from tests.invariants import dataset_state
 
 GIVEN = {"n_features": 60, "zero_based": False, "label_dtype": "int64"}
 
@@ -59,12 +60,6 @@ def features_of(target):
     return encoded.toarray().tolist(), y.tolist()
 
 
-def without_run(target, number=1):
-    manifest = json.loads((target / f"_dkfeat/manifest-{number:06d}.json").read_text())
-    del manifest["run"]
-    return manifest
-
-
 def files_of(*sizes: int, ending: str = ".svm") -> list[Split]:
     files = [SourceFile(name=f"{n}{ending}", url="", size=size, mtime_ns=1) for n, size in enumerate(sizes)]
     if ending == ".gz":
@@ -90,12 +85,6 @@ def test_grouped__by_sizes_alone(sizes, ending, groups):
     assert [split.number for split in splits] == list(range(len(groups)))
     assert [file.name for split in splits for file in split.files] == [f"{n}{ending}" for n in range(len(sizes))]
     assert [split.stop - split.start for split in splits] == [sum(f.size for f in split.files) for split in splits]
-
-
-def test_grouped__ranges_of_a_file_stay():
-    file = SourceFile(name="a", url="", size=200)
-    ranges = [Split(number=4 + n, file=file, start=100 * n, stop=100 * n + 100) for n in range(2)]
-    assert grouping.grouped(ranges, 1600) == tuple(ranges)
 
 
 @pytest.mark.fault("I-29")
@@ -224,7 +213,7 @@ def test_group__resume_is_identical(folder, tmp_path, fails_at, monkeypatch):
         featurized(source, tmp_path / "two", scheduler="synchronous")
     written(folder / "f01a.svm", "1 1:1")  # a file for the next batch
     featurized(source, tmp_path / "two", scheduler="synchronous")
-    assert without_run(tmp_path / "two") == without_run(tmp_path / "one")
+    assert dataset_state(tmp_path / "two") == dataset_state(tmp_path / "one")
 
 
 @pytest.mark.fault("V-03", "V-04")

@@ -5,19 +5,18 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from scipy import sparse
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.cli.rows import _comparison
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
 from dkfeat.learn.predict import predict_file
 from dkfeat.sources.parquet.options import normalize_filters
-from tests.conftest import first_quick, libsvm_text
+from tests.cli.test_commands import run
+from tests.conftest import libsvm_text
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.sources.parquet.rows import LAYOUTS, feature_columns, write
+from tests.sources.parquet.rows import feature_columns, write
 
 
 @pytest.fixture
@@ -32,22 +31,6 @@ def table(tmp_path, tiny_rows):
 def wide(path, **options):
     features = [f"c{column:03d}" for column in range(300)]
     return dkfeat.ParquetSource(path, **{"features": features, "blocksize": 200_000, **options})
-
-
-@pytest.mark.parametrize("layout", first_quick(LAYOUTS, 3))
-def test_layouts__give_the_features_of_the_same_rows_as_text(tmp_path, tiny_folder, tiny_rows, layout):
-    X, y = tiny_rows
-    path = write(tmp_path / "rows.parquet", {**feature_columns(X, layout), "label": y}, row_group_size=90)
-    text = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), n_features=300)
-    featurized(text, tmp_path / "text", map=gcws(8))
-    source = dkfeat.ParquetSource(path, n_features=300, blocksize=20_000)
-    featurized(source, tmp_path / "parquet", map=gcws(8), scheduler="synchronous")
-    one, other = (dkfeat.open_shards(tmp_path / name) for name in ("text", "parquet"))
-    assert np.array_equal(one.codes().codes, other.codes().codes)
-    assert np.array_equal(one.codes().empty, other.codes().empty)
-    assert one.labels().tolist() == other.labels().tolist()
-    assert one.manifest.schema == other.manifest.schema
-    assert (one.manifest.nnz, one.classes.tolist()) == (other.manifest.nnz, other.classes.tolist())
 
 
 def test_kept_columns__come_back_with_their_rows(tmp_path, table):
@@ -212,7 +195,8 @@ def test_predict__reads_columns_as_the_model_was_trained(tmp_path, table, tiny_r
     model = dkfeat.train(tmp_path / "train", dkfeat.SGD(epochs=2), progress=False)
     outcome = predict_file(model, table, tmp_path / "all.csv")
     assert (outcome.n_rows, outcome.n_known) == (400, 400)
-    text = dkfeat.LibsvmSource(write_text(tmp_path, tiny_rows), n_features=300, zero_based=False, label_dtype="int64")
+    (tmp_path / "rows.svm").write_text(libsvm_text(*tiny_rows))
+    text = dkfeat.LibsvmSource(tmp_path / "rows.svm", n_features=300, zero_based=False, label_dtype="int64")
     assert predict_file(model, text, tmp_path / "text.csv") == outcome
     assert (tmp_path / "all.csv").read_text() == (tmp_path / "text.csv").read_text()
     unlabelled = write(tmp_path / "new.parquet", pq.read_table(table).drop_columns("label"))
@@ -222,11 +206,6 @@ def test_predict__reads_columns_as_the_model_was_trained(tmp_path, table, tiny_r
         predict_file(model, unlabelled, tmp_path / f"predicted.{ending}")
     assert (tmp_path / "predicted.csv").read_text().splitlines()[0] == '"prediction"'
     assert pq.read_table(tmp_path / "predicted.parquet").column_names == ["prediction"]
-
-
-def write_text(folder, rows):
-    (folder / "rows.svm").write_text(libsvm_text(*rows))
-    return str(folder / "rows.svm")
 
 
 @pytest.mark.cluster
@@ -240,38 +219,22 @@ def test_cluster__gives_the_same_shards(tmp_path, table, cluster_client):
         featurized(wide(table, label="w", labels=(0,)), tmp_path / "bad", client=cluster_client)
 
 
-def invoke(*words):
-    return CliRunner().invoke(cli, [str(word) for word in words])
-
-
 def test_command_line__names_columns(tmp_path, table):
     options = ["--n-components", 8, "--features", "c000,c001", "--features", "c002", "--label", "day", "--weight", "w"]
-    options += [
-        "--id",
-        "name",
-        "--filters",
-        "day < 3",
-        "--filters",
-        "c000 >= -9",
-        "--no-progress",
-        "--out",
-        tmp_path / "out",
-    ]
-    result = invoke("featurize", table, *options)
-    assert result.exit_code == 0, result.output
+    options += ["--id", "name", "--filters", "day < 3", "--filters", "c000 >= -9", "--no-progress"]
+    run("featurize", table, *options, "--out", tmp_path / "out")
     data = dkfeat.open_shards(tmp_path / "out")
     assert (data.n_rows, data.classes.tolist(), data.spec["input"]["n_features"]) == (300, [0, 1, 2], 3)
     assert data.spec["input"]["filters"] == [[["day", "<", 3], ["c000", ">=", -9]]]
     assert list(data.manifest.schema) == ["label", "weight", "id", "codes"]
-    result = invoke("featurize", table, "--like", tmp_path / "out", "--no-progress", "--out", tmp_path / "more")
-    assert (result.exit_code, dkfeat.open_shards(tmp_path / "more").n_rows) == (0, 400)
-    assert json.loads(invoke("inspect", tmp_path / "out", "--json").output)["input"]["kind"] == "parquet"
+    run("featurize", table, "--like", tmp_path / "out", "--no-progress", "--out", tmp_path / "more")
+    assert dkfeat.open_shards(tmp_path / "more").n_rows == 400
+    assert json.loads(run("inspect", tmp_path / "out", "--json").output)["input"]["kind"] == "parquet"
 
 
 def test_command_line__errors_begin_with_their_place(tmp_path):
     path = write(tmp_path / "rows.parquet", {"label": [0, 1], "x": [1.0, None]})
-    result = invoke("featurize", path, "--no-progress", "--out", tmp_path / "out")
-    assert result.exit_code == 2
+    result = run("featurize", path, "--no-progress", "--out", tmp_path / "out", status=2)
     assert result.stderr.splitlines()[0].startswith(f"dkfeat: error: {path}: row group 0, row 1, column x: a null, ")
 
 
@@ -293,8 +256,8 @@ s == null
 
 @pytest.mark.parametrize("text", MISSPELT.split("\n")[1:-1])
 def test_filters__misspelt_operators_and_lists_are_errors(tmp_path, table, text):
-    result = invoke("featurize", table, "--filters", text, "--out", tmp_path / "out")
-    assert (result.exit_code, "is no comparison such as" in result.output) == (2, True)
+    result = run("featurize", table, "--filters", text, "--out", tmp_path / "out", status=2)
+    assert "is no comparison such as" in result.output
     assert not (tmp_path / "out").exists()
 
 
@@ -315,8 +278,8 @@ def test_filters__texts_of_the_command_line(text, filters):
 
 def test_filters__number_beyond_the_type_of_the_column(tmp_path):
     path = write(tmp_path / "rows.parquet", {"label": [0, 1], "u": [1, 2]})
-    result = invoke("featurize", path, "--filters", "u >= 92233720368547758080", "--out", tmp_path / "out")
-    assert (result.exit_code, "do not fit the columns" in result.output) == (2, True)
+    result = run("featurize", path, "--filters", "u >= 92233720368547758080", "--out", tmp_path / "out", status=2)
+    assert "do not fit the columns" in result.output
 
 
 def test_filters__that_no_row_passes_are_reported(tmp_path, caplog):
@@ -328,9 +291,8 @@ def test_filters__that_no_row_passes_are_reported(tmp_path, caplog):
 
 
 def test_command_line__errors(tmp_path, table):
-    result = invoke("featurize", table, "--label", "nowhere", "--out", tmp_path / "out")
-    assert result.exit_code == 2
+    result = run("featurize", table, "--label", "nowhere", "--out", tmp_path / "out", status=2)
     assert "column nowhere: there is no such column" in result.output
-    result = invoke("featurize", "a.svm", "--weight", "w", "--out", tmp_path / "out")
-    assert (result.exit_code, "is read as libsvm, which has no option weight" in result.output) == (2, True)
+    result = run("featurize", "a.svm", "--weight", "w", "--out", tmp_path / "out", status=2)
+    assert "is read as libsvm, which has no option weight" in result.output
     assert not (tmp_path / "out").exists()

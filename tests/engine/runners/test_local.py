@@ -1,12 +1,8 @@
 # ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
 from __future__ import annotations
 
-import json
-import logging
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -25,11 +21,10 @@ from dkfeat.engine.clusters import local_cluster
 from dkfeat.engine.runners import local
 from dkfeat.engine.runners.connect import connect
 from dkfeat.engine.runners.distributed import ClientRunner
-from dkfeat.engine.runners.local import LocalRunner, ProcessCache, Stopped
+from dkfeat.engine.runners.local import LocalRunner, ProcessCache
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError, ParseError
 from tests.conftest import first_quick
-from tests.programs import wait_until
 
 SCHEDULERS = ("synchronous", "threads", "processes")
 
@@ -141,26 +136,6 @@ def test_client_runner__first_error_stops_submission(cluster_client):
     assert run(runner, Double(), 3) == {0: 0, 1: 2, 2: 4}  # the cluster still works
 
 
-def test_local_runner__threads_of_a_failed_run_stop_at_their_next_piece():
-    begun, left = threading.Event(), threading.Event()
-
-    @dataclass(frozen=True)
-    class Slow:
-        def __call__(self, split, stopped):
-            if split.number == 0:
-                assert begun.wait(60)
-                raise ParseError("bad", path="fake.svm")
-            begun.set()
-            while not stopped():
-                time.sleep(0.001)
-            left.set()
-            raise Stopped
-
-    with pytest.raises(ParseError), open_runner(ExecutionConfig(scheduler="threads", n_workers=2)) as runner:
-        run(runner, Slow(), 2)
-    assert left.is_set()
-
-
 @pytest.mark.fault("P-09")
 @pytest.mark.parametrize(("scheduler", "options", "most"), [("synchronous", {}, 1), ("threads", {"in_flight": 3}, 3)])
 def test_local_runner__few_short_batches_are_under_way(scheduler, options, most, monkeypatch):
@@ -214,17 +189,6 @@ def test_client_runner__task_travels_once_to_each_worker(cluster_client, tmp_pat
     times = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
     for pid in pids:
         assert times[str(pid)] <= 2  # the nanny's process may forward the task
-
-
-@pytest.mark.fault("P-04")
-@pytest.mark.cluster
-def test_client_runner__task_that_kills_its_workers_is_named():
-    words = r"fake\.svm, split 3 \(bytes 30 to 40\): 4 workers died"
-    with (
-        open_runner(ExecutionConfig(scheduler="cluster", n_workers=2)) as runner,
-        pytest.raises(ClusterError, match=words),
-    ):
-        run(runner, DieAt(3), 6)
 
 
 @pytest.mark.slow
@@ -283,41 +247,6 @@ def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
         run(ClientRunner(client), Double(), 1)
 
 
-@pytest.mark.fault("P-06")
-@pytest.mark.cluster
-def test_client_runner__lost_scheduler_is_a_cluster_error(tmp_path, monkeypatch):
-    logged = []
-    log = logging.getLogger("distributed.client")
-    monkeypatch.setattr(log, "handlers", [logging.Handler()])
-    monkeypatch.setattr(log.handlers[0], "emit", logged.append)
-    address_file = tmp_path / "scheduler.json"
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - text is needed
-    start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    start += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(address_file)]
-    work = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--scheduler-file", str(address_file)]
-    with (
-        subprocess.Popen(start, env=environment, stderr=subprocess.DEVNULL) as scheduler,
-        subprocess.Popen(work, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as worker,
-    ):
-        try:
-            wait_until(lambda: address_file.exists() and address_file.stat().st_size, scheduler, worker)
-            with connect(json.loads(address_file.read_bytes())["address"]) as client:
-                client.wait_for_workers(1, timeout=120)
-                runner = ClientRunner(client)
-                begin = time.monotonic()
-
-                def kill(split, result):
-                    scheduler.kill()
-
-                with pytest.raises(ClusterError, match="scheduler was lost"):
-                    runner.run(FailAt(-1, pause=0.1), fake_splits(500), kill)
-                assert time.monotonic() - begin < 60
-        finally:
-            scheduler.kill()
-            worker.kill()
-    assert not [record for record in logged if record.exc_info]
-
-
 def test_connect__another_server_is_named_at_once():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -358,14 +287,10 @@ def test_connect__server_that_never_answers():
         ({"scheduler": "cluster", "memory_limit": "255MiB"}, "at least 256 MiB"),
         ({"n_workers": 1, "memory_limit": "12"}, "memory_limit='12'"),
         ({"scheduler": "cluster", "memory_limit": float("inf")}, "memory_limit=inf"),
-        ({"scheduler": "cluster", "memory_limit": "much"}, "memory_limit='much'"),
         ({"scheduler": "cluster", "memory_limit": [1]}, r"memory_limit=\[1\]"),
         ({"in_flight": 0}, "in_flight=0"),
-        ({"in_flight": 1.5}, r"in_flight=1\.5"),
         ({"n_workers": "2"}, "n_workers='2'"),
-        ({"scheduler": "threads", "n_workers": True}, "n_workers=True"),
         ({"scheduler": "cluster", "threads_per_worker": 1.0}, r"threads_per_worker=1\.0"),
-        ({"scheduler": 5}, "scheduler=5"),
         ({"scheduler": ["threads"]}, r"scheduler=\['threads'\]"),
     ],
 )

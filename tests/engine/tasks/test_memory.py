@@ -14,7 +14,6 @@ import dkfeat
 
 ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 4 << 20
-RESOLVED = {"n_features": 47_236, "zero_based": False, "label_dtype": "int64"}
 
 CHILD = """
 import sys, threading, time, psutil, dkfeat
@@ -63,14 +62,10 @@ def peak_bytes(folder, source):
     return int(done.stdout)
 
 
-def projected_bytes(source):
-    resolved = dkfeat.LibsvmSource(str(source), blocksize=BLOCK, **RESOLVED)
-    return dkfeat.plan(resolved, map=dkfeat.GCWSFeatures(512)).projected_bytes
-
-
 @pytest.mark.slow
 def test_task_memory__flat_when_the_data_grow(tmp_path):
     little, much = (write_rows(tmp_path / f"{n}.svm", n * BLOCK) for n in (2, 20))
     peaks = [peak_bytes(tmp_path, source) for source in (little, much)]
-    assert max(peaks) <= min(6 * BLOCK, projected_bytes(much))
+    resolved = dkfeat.LibsvmSource(str(much), n_features=47_236, zero_based=False, label_dtype="int64", blocksize=BLOCK)
+    assert max(peaks) <= min(6 * BLOCK, dkfeat.plan(resolved, map=dkfeat.GCWSFeatures(512)).projected_bytes)
     assert peaks[1] <= 1.2 * peaks[0] + (1 << 20)

@@ -9,12 +9,11 @@ import sys
 from itertools import count
 
 import pytest
-from click.testing import CliRunner
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.engine.run import UNKNOWN_ENVIRONMENT
 from dkfeat.engine.tasks.job import numeric_env
+from tests.cli.test_commands import run
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.programs import ROOT
 
@@ -32,18 +31,12 @@ def source_of(folder):
     return dkfeat.LibsvmSource(str(folder / "*.svm"), blocksize=BLOCK)
 
 
-def verified(target, *options):
-    outcome = CliRunner().invoke(cli, ["verify", str(target), *options])
-    assert outcome.exit_code == 0, outcome.output
-    return outcome.stdout
-
-
 def test_one_environment__is_recorded_as_one(tiny_folder, tmp_path):
     manifest = featurized(source_of(tiny_folder), tmp_path / "out", map=FOURIER, scheduler="synchronous")
     assert manifest.run["numeric_env"] == numeric_env()
     assert "numeric_envs" not in manifest.run
     assert dkfeat.open_shards(tmp_path / "out").manifest.numeric_envs == (numeric_env(),)
-    assert "numeric environments" not in verified(tmp_path / "out")
+    assert "numeric environments" not in run("verify", tmp_path / "out").stdout
 
 
 @pytest.mark.usefixtures("alternating")
@@ -51,8 +44,8 @@ def test_unlike_environments__are_recorded_and_verify_says_so(tiny_folder, tmp_p
     target = tmp_path / "out"
     manifest = featurized(source_of(tiny_folder), target, map=FOURIER, scheduler="synchronous")
     assert manifest.run["numeric_envs"] == ["one", "two"]
-    assert "processes of 2 numeric environments made the shards" in verified(target)
-    assert json.loads(verified(target, "--json"))["numeric_envs"] == ["one", "two"]
+    assert "processes of 2 numeric environments made the shards" in run("verify", target).stdout
+    assert json.loads(run("verify", target, "--json").stdout)["numeric_envs"] == ["one", "two"]
 
 
 @pytest.mark.usefixtures("alternating")

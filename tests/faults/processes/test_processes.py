@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -171,6 +172,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
 ):
     target = tmp_path / "features"
     monkeypatch.setattr(distributed_runner, "WARN_SECONDS", 1.0)
+    monkeypatch.setattr(logging.getLogger("distributed.client"), "handlers", [caplog.handler])
     with external_cluster(tmp_path, 2) as (address, processes):
 
         def kill(state):
@@ -186,6 +188,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
             featurized(source, target, scheduler=address, progress=kill, in_flight=2)
         assert time.monotonic() - begin < 60
     assert caught.value.exit_code == 5
+    assert not [record for record in caplog.records if record.name == "distributed.client" and record.exc_info]
     warned = [record.message for record in caplog.records if "no worker" in record.message]
     assert all("the run ends after 4 s" in message for message in warned)
     assert bool(warned) == (victims != slice(1))

@@ -28,13 +28,6 @@ TEXT = (
 ).encode()
 
 
-@pytest.fixture(params=[1 << 20, 16])
-def window(request, monkeypatch):
-    """The window as it is, and one that a line does not fit in."""
-    monkeypatch.setattr(lines, "WINDOW_BYTES", request.param)
-    monkeypatch.setattr(lines, "_TAIL_BYTES", min(request.param, 1 << 16))
-
-
 def pieces_of(path, splits=None, **options) -> list[Piece]:
     rows = options.pop("max_piece_rows", None)
     source = LibsvmSource(str(path), **{**OPTIONS, **options})
@@ -70,23 +63,6 @@ def assert_pieces_tile(pieces: list[Piece], data: bytes, start: int, stop: int) 
         assert piece.source_sha256 == hashlib.sha256(data[piece.start : piece.stop]).hexdigest()
 
 
-@pytest.mark.fault("I-18", "I-25", "I-26")
-@pytest.mark.usefixtures("window")
-def test_split__at_every_byte(tmp_path):
-    path = tmp_path / "rows.svm"
-    path.write_bytes(TEXT)
-    (whole,) = LibsvmSource(str(path), **OPTIONS).splits()
-    for cut in range(1, len(TEXT)):
-        first = Split(number=0, file=whole.file, start=0, stop=cut)
-        second = Split(number=1, file=whole.file, start=cut, stop=len(TEXT))
-        a, b = pieces_of(path, [first]), pieces_of(path, [second])
-        assert rows_of(a) + rows_of(b) == expected_rows(TEXT), cut
-        middle = a[-1].stop
-        assert_pieces_tile(a, TEXT, 0, middle)
-        assert_pieces_tile(b, TEXT, middle, len(TEXT))
-        assert middle == (TEXT.find(b"\n", cut - 1) + 1 or len(TEXT))
-
-
 def test_splits__too_many_are_refused(tmp_path):
     path = tmp_path / "rows.svm"
     path.write_bytes(b"1 1:1\n" * 40_000)
@@ -95,7 +71,7 @@ def test_splits__too_many_are_refused(tmp_path):
     assert len(LibsvmSource(str(path), blocksize=2).splits()) == 120_000
 
 
-@pytest.mark.fault("I-18", "I-26")
+@pytest.mark.fault("I-18", "I-25", "I-26")
 @given(data=libsvm_texts(), cuts=st.data())
 @settings(max_examples=150)
 def test_splits__any_partition_gives_the_rows_of_the_whole(tmp_path, data, cuts):
@@ -107,7 +83,13 @@ def test_splits__any_partition_gives_the_rows_of_the_whole(tmp_path, data, cuts)
     window = cuts.draw(st.sampled_from([1, 7, 64, 1 << 20]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "WINDOW_BYTES", window)
-        assert rows_of(pieces_of(path, splits)) == expected_rows(data)
+        patch.setattr(lines, "_TAIL_BYTES", min(window, 1 << 16))
+        parts = [pieces_of(path, [split]) for split in splits]
+    assert rows_of([piece for part in parts for piece in part]) == expected_rows(data)
+    ends = [0, *(data.find(b"\n", cut - 1) + 1 or len(data) for cut in bounds[1:-1]), len(data)]
+    for part, (start, stop) in zip(parts, pairwise(ends), strict=True):
+        if rows_of(part):  # a range within one line has a place of its own
+            assert_pieces_tile(part, data, start, stop)
 
 
 @given(
@@ -139,20 +121,6 @@ def test_pieces__checksum_on_demand(tmp_path):
     path.write_bytes(TEXT)
     source = LibsvmSource(str(path), **OPTIONS)
     assert [piece.source_sha256 for piece in source.read(source.splits()[0], checksum=False)] == [""]
-
-
-@pytest.mark.fault("I-27")
-@pytest.mark.parametrize("data", [b"", b"\n\n  \n", b"# a\n# b\n"])
-@pytest.mark.parametrize("blocksize", [1, 100])
-def test_splits__without_rows_have_one_empty_piece(tmp_path, data, blocksize):
-    path = tmp_path / "rows.svm"
-    path.write_bytes(data)
-    source = LibsvmSource(str(path), **OPTIONS, blocksize=blocksize)
-    for split in source.splits():
-        (piece,) = source.read(split)
-        assert piece.last
-        assert piece.block.X.shape == (0, 40)
-        assert len(piece.block.y) == 0
 
 
 def test_splits__cover_files_in_order(tmp_path):

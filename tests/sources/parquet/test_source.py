@@ -354,17 +354,6 @@ def test_filters__refused(table, filters, message):
 # ---- files and options
 
 
-def test_memory_store__is_read(tmp_path):
-    import fsspec
-
-    path = write(tmp_path / "a.parquet", {"x": [1.0, 2.0], "label": [0, 1]}, row_group_size=1)
-    with fsspec.open("memory://parquet/a.parquet", "wb") as file:
-        file.write((tmp_path / "a.parquet").read_bytes())
-    one, other = (rows(ParquetSource(place)) for place in (path, "memory://parquet/a.parquet"))
-    assert np.array_equal(one[0].toarray(), other[0].toarray())
-    assert rows(ParquetSource("memory://parquet", filters=[("label", "==", 1)]))[1].tolist() == [1]
-
-
 @pytest.mark.fault("I-35")
 @pytest.mark.parametrize("groups", [0, 1])
 def test_no_rows__is_one_empty_piece(tmp_path, groups):
