@@ -37,12 +37,6 @@ def run(package_root=ROOT, program=PROGRAM, **environment):
 
 
 @pytest.mark.slow
-def test_cache__second_process_compiles_nothing(tmp_path):
-    assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "0", "1"]
-    assert run(NUMBA_CACHE_DIR=str(tmp_path)) == [WORD, "1", "0"]
-
-
-@pytest.mark.slow
 @pytest.mark.fault("D-14")
 def test_cache__edit_of_an_inlined_helper_is_seen(tmp_path):
     package = tmp_path / "dkfeat"

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 from dkfeat import GCWSFeatures
 from dkfeat.kernels import gmm
 from tests.maps.test_sampled import same, some_rows
+from tests.reference.gcws import unpack
 
 PATIENT = settings(max_examples=30)  # the first call compiles
-
-
-def packed_as_integers(encoded, n_components, bits):
-    """Codes by one big integer a row: an unpacking that shares nothing with decode."""
-    numbers = [int.from_bytes(row.tobytes(), "little") for row in encoded.codes]
-    return np.array([[(n >> (j * bits)) & (2**bits - 1) for j in range(n_components)] for n in numbers], np.int64)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +47,7 @@ def test_transform__is_decode_of_encode(n_components, i_bits, t_bits, n_features
     assert same(features.decode(encoded), Z)
     assert encoded.codes.shape == (6, features.encoded_row_bytes)
     assert features.encoded_row_bytes == -(-n_components * bits // 8)
-    codes = packed_as_integers(encoded, n_components, bits)
+    codes = unpack(encoded.codes, n_components, bits)
     held = ~encoded.empty
     wanted = codes + np.arange(n_components) * 2**bits
     assert Z.shape == (6, n_components * 2**bits)
@@ -64,7 +59,7 @@ def test_sample__codes_keep_the_low_bits_of_an_injective_sample():
     features = GCWSFeatures(64, i_bits=5, t_bits=2, random_state=0).fit_width(9)
     X = some_rows() * 1e3
     i_star, t_star = features.sample(X)
-    codes = packed_as_integers(features.encode(X), 64, 7)
+    codes = unpack(features.encode(X).codes, 64, 7)
     assert features.code_mode_ == "injective"
     assert np.array_equal(codes & 31, i_star)
     assert np.array_equal(codes >> 5, t_star % 4)
@@ -74,7 +69,7 @@ def test_sample__codes_keep_the_low_bits_of_an_injective_sample():
 def test_sample__lowest_code_is_the_papers():
     features = GCWSFeatures(64, i_bits=3, code="lowest", random_state=0).fit_width(9)
     X = some_rows()
-    assert np.array_equal(packed_as_integers(features.encode(X), 64, 3), features.sample(X)[0] % 8)
+    assert np.array_equal(unpack(features.encode(X).codes, 64, 3), features.sample(X)[0] % 8)
 
 
 def test_sample__signed_code_is_lossless_on_each_sign():
@@ -82,7 +77,7 @@ def test_sample__signed_code_is_lossless_on_each_sign():
     assert features.code_mode_ == "signed"
     for sign in (1, -1):
         X = sign * np.abs(some_rows())
-        i_star, codes = features.sample(X)[0], packed_as_integers(features.encode(X), 64, 4)
+        i_star, codes = features.sample(X)[0], unpack(features.encode(X).codes, 64, 4)
         for component in range(64):
             pairs = set(zip(i_star[:, component], codes[:, component], strict=True))
             assert len({i for i, _ in pairs}) == len({c for _, c in pairs}) == len(pairs)

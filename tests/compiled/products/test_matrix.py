@@ -4,14 +4,6 @@ import scipy.sparse as sp
 
 from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
 
-
-def some_product(n_samples, n_columns, n_tiles, seed=0, dtype=np.float32):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n_samples, n_columns)) * (rng.random((n_samples, n_columns)) < 0.5)
-    table = rng.standard_normal((n_tiles, n_columns, 64)).astype(dtype)
-    return X.astype(dtype), table
-
-
 KINDS = [(np.float32, np.float32), (np.float64, np.float64), (np.float32, np.float64)]
 
 
@@ -20,7 +12,9 @@ KINDS = [(np.float32, np.float32), (np.float64, np.float64), (np.float32, np.flo
 )
 @pytest.mark.parametrize(("dtype", "sums"), KINDS)
 def test_products__dense_and_sparse_are_the_product(n_samples, n_columns, n_tiles, dtype, sums):
-    X, table = some_product(n_samples, n_columns, n_tiles, dtype=dtype)
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((n_samples, n_columns)) * (rng.random((n_samples, n_columns)) < 0.5)).astype(dtype)
+    table = rng.standard_normal((n_tiles, n_columns, 64)).astype(dtype)
     width = n_tiles * 64 + 5
     dense, sparse = np.full((2, n_samples, width), 9, sums)
     dense[:, 3:-2] = sparse[:, 3:-2] = 0
