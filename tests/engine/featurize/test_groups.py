@@ -268,12 +268,12 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.sources.libsvm import source as libsvm
+from dkfeat.sources import base
 
 n, folder = int(sys.argv[1]), sys.argv[2]
 listings = []
-find = libsvm.find_files
-libsvm.find_files = lambda *arguments: listings.append(1) or find(*arguments)
+find = base.find_files
+base.find_files = lambda *arguments: listings.append(1) or find(*arguments)
 source = dkfeat.LibsvmSource(folder + "/source/*/*.svm")
 threads = ExecutionConfig(n_workers=2, scheduler="threads")
 gcws = dkfeat.GCWSFeatures(8, random_state=0)
