@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import shutil
 import time
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file, load_digits
 from sklearn.preprocessing import normalize
@@ -24,6 +22,7 @@ from dkfeat.learn.compare import MAPS, Fits, FitSettings, compare, held_out_part
 from dkfeat.learn.comparison import Comparison, Result
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k, draw
+from tests.cli.test_commands import run
 
 FEW = {
     "maps": ["gcws", "nrff"],
@@ -280,22 +279,19 @@ def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monke
 def test_command__writes_tables_and_plot(paths, tmp_path):
     train, test = paths
     command = ["compare", train, "--test", test, "--maps", "gcws", "--k", "16,32", "--C", "1", "--no-exact"]
-    done = CliRunner().invoke(cli, [*command, "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
+    done = run(*command, "--out", tmp_path / "out")
     assert "recommended: gcws" in done.stdout
     assert "compare: gcws, 16 components: test accuracy" in done.stderr
     assert (tmp_path / "out" / "accuracy.png").stat().st_size > 5000
     assert (tmp_path / "out" / "comparison.txt").read_text() == done.stdout
-    as_json = CliRunner().invoke(cli, [*command, "--out", str(tmp_path / "out"), "--output", "json"])
+    as_json = run(*command, "--out", tmp_path / "out", "--output", "json")
     assert json.loads(as_json.stdout) == json.loads((tmp_path / "out" / "comparison.json").read_text())
-    as_csv = CliRunner().invoke(cli, [*command, "--output", "csv", "--no-progress"])
+    as_csv = run(*command, "--output", "csv", "--no-progress")
     header, first, *_ = as_csv.stdout.splitlines()
     assert header.startswith("name,k,accuracy,validation_accuracy,C,gamma,row_bytes,row_microseconds,")
     assert first.startswith("linear,,0.")
     assert "wrong" not in as_json.stdout + as_csv.stdout
-    wrong = CliRunner().invoke(cli, ["compare", train, "--k", "a,b"])
-    assert wrong.exit_code == 2
-    assert "not a list of numbers such as 32,64" in wrong.output
+    assert "not a list of numbers such as 32,64" in run("compare", train, "--k", "a,b", status=2).stderr
 
 
 def test_command__has_the_defaults_of_the_function():
@@ -394,12 +390,6 @@ def test_compare__keywords_of_before_warn(paths, tmp_path):
         pytest.raises(ConfigError, match="not recognised as an earlier result"),
     ):
         compare(paths[0], n_components=16, out=tmp_path / "foreign", **options)
-    rows = shutil.copy(paths[0], tmp_path / "comparison.txt")
-    with (
-        pytest.warns(DeprecationWarning, match="is deprecated"),
-        pytest.raises(ConfigError, match="is an input of this command"),
-    ):
-        compare(paths[0], test=rows, n_components=16, out=tmp_path, overwrite=True, **options)
 
 
 @pytest.mark.parametrize(

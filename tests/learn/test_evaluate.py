@@ -9,26 +9,19 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluate import ScoreBins, accumulator_for
+from tests.cli.test_commands import run
 from tests.learn.fakes import write_rows
 from tests.learn.test_predict import BLOCK, predicted, trained
 
 __all__ = ["trained"]
-
-
-def run(*arguments, status=0):
-    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
-    assert outcome.exit_code == status, outcome.output
-    return outcome
 
 
 def evaluated(model, source, blocksize=None, **options):

@@ -1,11 +1,6 @@
 """Predictions at scale: the same protocol as features, from text, Parquet and shards."""
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +15,8 @@ from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.model import LinearModel
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.learn.fakes import blobs, write_rows
+from tests.programs import command, run_killed
 
-ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 4_000
 
 
@@ -219,31 +214,13 @@ def test_predict__a_cluster_gives_the_same_bytes(trained, golden, tmp_path):
     assert dataset_state(tmp_path / "out") == dataset_state(golden)
 
 
-def killed(kill_at, model, source, target, block):
-    """Predict in a process that kills itself at a point of the commit."""
-    code = (
-        "import sys, dkfeat; model, source, target, block = sys.argv[1:]; "
-        "source = dkfeat.LibsvmSource(source, blocksize=int(block)) if int(block) else source; "
-        "dkfeat.predict(model, source, target, progress=False)"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, str(model), source, str(target), str(block)],
-        cwd=ROOT,
-        env={**os.environ, "DKFEAT_KILL_AT": kill_at},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.fault("P-01")
 @pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:5", "after_publish:4", "before_manifest:1"])
 def test_driver_killed__resume_is_identical(trained, golden, tmp_path, kill_at):
     folder, pattern, _, _ = trained
     target = tmp_path / "out"
-    died = killed(kill_at, folder / "model", pattern, target, BLOCK)
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    run_killed(kill_at, command("predict", folder / "model", pattern, "--blocksize", BLOCK, "--out", target))
     assert_dataset_whole(target, finished=False)
     predicted(folder / "model", pattern, target, blocksize=BLOCK)
     assert dataset_state(target) == dataset_state(golden)

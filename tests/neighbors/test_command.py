@@ -6,18 +6,11 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
-from dkfeat.cli import cli
 from dkfeat.neighbors import search
+from tests.cli.test_commands import run
 
 OTHERS = 40
-
-
-def run(*arguments, status=0):
-    outcome = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dkfeat")
-    assert outcome.exit_code == status, outcome.output
-    return outcome
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +26,8 @@ def folder(tmp_path_factory):
 
 
 def test_queries_in_text(folder, tmp_path):
-    command = (
-        "neighbors",
-        folder / "features",
-        folder / "queries.svm",
-        "--n-neighbors",
-        4,
-        "--out",
-        tmp_path / "found",
-    )
+    words = ("--n-neighbors", 4, "--out", tmp_path / "found")
+    command = ("neighbors", folder / "features", folder / "queries.svm", *words)
     first = run(*command)
     assert "queries            3\n" in first.stdout
     assert f"neighbors          4 of 40 rows for each, in {tmp_path / 'found'}\n" in first.stdout
@@ -64,15 +50,8 @@ def test_json_of_exact_neighbours_of_shards(folder, tmp_path):
     sources = ("--source", folder / "rows.svm", "--query-source", folder / "queries.svm")
     command = ("neighbors", folder / "features", tmp_path / "queries", "--n-neighbors", 2, "--rerank", 9, *sources)
     record = json.loads(run(*command, "--out", tmp_path / "found", "--json").stdout)
-    expected = search(
-        folder / "features",
-        tmp_path / "queries",
-        2,
-        rerank=9,
-        source=folder / "rows.svm",
-        query_source=folder / "queries.svm",
-        progress=False,
-    )
+    exact = {"rerank": 9, "source": folder / "rows.svm", "query_source": folder / "queries.svm"}
+    expected = search(folder / "features", tmp_path / "queries", 2, **exact, progress=False)
     assert record == {
         "neighbors": str(tmp_path / "found"),
         "queries": 3,

@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.engine.tasks import job
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.neighbors import drop_duplicates, duplicates
+from tests.cli.test_commands import run
 from tests.invariants import assert_dataset_whole, dataset_state
 
 # copies: a whole file, a row without features, and lists of labels
@@ -158,18 +157,9 @@ def test_source__is_neither_added_nor_compared(tmp_path):
 def test_command__copies_and_tells_what_it_dropped(tmp_path):
     data = featurized(tmp_path)
     duplicates(data, target=tmp_path / "duplicates", progress=False)
-    command = [
-        "drop-duplicates",
-        tmp_path / "features",
-        tmp_path / "duplicates",
-        "--out",
-        tmp_path / "distinct",
-        "--json",
-    ]
-    outcome = CliRunner().invoke(cli, [str(argument) for argument in command])
-    assert outcome.exit_code == 0, outcome.output
-    record = json.loads(outcome.stdout)
+    words = (tmp_path / "features", tmp_path / "duplicates", "--out", tmp_path / "distinct")
+    record = json.loads(run("drop-duplicates", *words, "--json").stdout)
     assert (record["rows"], record["dropped"]) == (8, 4)
-    shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "distinct")]).stdout
+    shown = run("inspect", tmp_path / "distinct").stdout
     assert "rows=12" in shown
     assert "nonzeros" not in shown

@@ -4,22 +4,17 @@ import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.engine.tables import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
-from dkfeat.neighbors.deduplication import pairs, work_files
+from dkfeat.neighbors.deduplication import pairs
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
 from dkfeat.theory.gmm import Bands, sharing_probability
+from tests.neighbors.rows import FEATURES, assert_same, featurized, running, write
 
 N_ROWS, N_COLUMNS = 600, 60
-FEATURES = {
-    "gcws": dkfeat.GCWSFeatures(n_components=96, i_bits=7, random_state=1),
-    "dart": dkfeat.DartFeatures(n_components=128, bits=8, random_state=1),
-    "bits": dkfeat.DartFeatures(n_components=192, bits=1, random_state=1),
-}
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +28,6 @@ def text(tmp_path_factory):
     X[[590, 300, 595]], X[450] = X[7], X[301]
     X[[20, 500]] = 0
     return write(sp.csr_matrix(X), tmp_path_factory.mktemp("rows") / "rows.svm")
-
-
-def write(X, path):
-    dump_svmlight_file(X.astype(np.float32), np.ones(X.shape[0]), str(path), zero_based=True)
-    return path
-
-
-def featurized(text, folder, features, n_features=N_COLUMNS, blocksize="64MiB"):
-    source = dkfeat.LibsvmSource(text, n_features=n_features, zero_based=True, blocksize=blocksize)
-    dkfeat.featurize(source, folder, features, progress=False)
-    return dkfeat.open_shards(folder)
 
 
 @pytest.fixture(scope="module", params=sorted(FEATURES))
@@ -159,20 +143,11 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
     monkeypatch.setattr(pairs, "PARTITION_ROWS", 100)
     monkeypatch.setattr(pairs, "_BLOCK_ROWS", 17)
     monkeypatch.setattr(pairs, "_PAIRS", 5)
-    if where == "distributed":
-        from distributed import Client
-
-        with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
-            found = duplicates(data, client=client, progress=False)
-    else:
-        with dask.config.set(scheduler=where):
-            found = duplicates(data, progress=False)
+    with running(where) as client:
+        found = duplicates(data, client=client, progress=False)
     assert data.n_shards > 1
     assert len(found.pairs) > 100
-    assert np.array_equal(found.pairs, expected.pairs)
-    assert np.array_equal(found.similarities, expected.similarities)
-    assert np.array_equal(found.groups, expected.groups)
-    assert (found.n_candidates, found.n_compared) == (expected.n_candidates, expected.n_compared)
+    assert_same(found, expected, ("pairs", "similarities", "groups", "n_candidates", "n_compared"))
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
@@ -214,13 +189,6 @@ def test_duplicates__zeros_or_one_row(tmp_path):
         found = duplicates(data, progress=False)
         assert (found.pairs.shape, found.similarities.shape) == ((0, 2), (0,))
         assert found.kept.all()
-
-
-def test_groups__are_counted_over_several_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(work_files, "PIECE_ROWS", 4)
-    found = work_files.Groups(WorkFolder.of(tmp_path / "work"), 12)
-    found.work.write("groups", np.array([0, 1, 1, 3, 1, 5, 1, 5, 8, 1, 10, 11], np.int32))
-    assert list(found.count().values()) == [2, 7, 5]
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)

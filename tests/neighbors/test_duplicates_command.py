@@ -4,10 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import dkfeat
-from dkfeat.cli import cli
+from tests.cli.test_commands import run
 
 
 @pytest.fixture
@@ -18,13 +17,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, *options):
-    return CliRunner().invoke(cli, ["duplicates", str(folder / "features"), "--out", str(folder / "out"), *options])
+def find(folder, *options, status=0):
+    return run("duplicates", folder / "features", "--out", folder / "out", *options, status=status)
 
 
 def test_duplicates__summary_record_and_the_same_command_again(folder):
-    result = run(folder, "--threshold", "0.9")
-    assert result.exit_code == 0, result.output
+    result = find(folder, "--threshold", "0.9")
     assert "bands of" in result.stderr
     lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
     assert lines["rows"].strip() == "4"
@@ -32,7 +30,7 @@ def test_duplicates__summary_record_and_the_same_command_again(folder):
     assert lines["rows kept"].strip() == "2, 50.00%"
     assert lines["groups"].strip() == "2, the largest of 2 rows"
     assert "chains" not in result.stdout
-    record = json.loads(run(folder, "--threshold", "0.9", "--json").stdout)
+    record = json.loads(find(folder, "--threshold", "0.9", "--json").stdout)
     assert record["largest_group"] == 2
     assert (record["n_rows"], record["n_pairs"], record["n_groups"], record["n_kept"]) == (4, 2, 2, 2)
     assert record["duplicates"] == str(folder / "out")
@@ -43,7 +41,7 @@ def test_duplicates__says_that_chains_join_most_rows(tmp_path):
     (tmp_path / "rows.svm").write_text("".join(f"1 1:{1.1**step:.4f}\n" for step in range(20)))
     dart = dkfeat.DartFeatures(n_components=512, random_state=0)
     dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "features", dart, progress=False)
-    result = run(tmp_path)
+    result = find(tmp_path)
     assert "1, the largest of 20 rows" in result.stdout
     assert "20 of the 20 rows are one group: chains of pairs connect rows" in result.stdout
     assert "20 of the 20 rows are one group" in dkfeat.duplicates_report(tmp_path / "out").to_html()
@@ -54,8 +52,7 @@ def test_duplicates__says_that_chains_join_most_rows(tmp_path):
 
 def test_duplicates__exact(folder):
     options = ["--verify", "exact", "--source", str(folder / "rows.svm"), "--threshold", "0.9", "--json", "-q"]
-    result = run(folder, *options)
-    assert result.exit_code == 0, result.output
+    result = find(folder, *options)
     assert json.loads(result.stdout)["verify"] == "exact"
 
 
@@ -68,7 +65,5 @@ def test_duplicates__exact(folder):
     ],
 )
 def test_duplicates__bad_options(options, status, message, folder):
-    assert run(folder, "--threshold", "0.9").exit_code == 0
-    result = run(folder, *options)
-    assert result.exit_code == status
-    assert message in result.stderr
+    find(folder, "--threshold", "0.9")
+    assert message in find(folder, *options, status=status).stderr

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from sklearn.datasets import load_svmlight_file
 
 import dkfeat
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
@@ -19,6 +19,7 @@ from dkfeat.neighbors.deduplication import stages, work_files
 from dkfeat.neighbors.deduplication.pairs import BandFiles, FindPairs
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage.local import LocalStorage
+from tests.neighbors.rows import assert_same, featurized, write
 
 N_ROWS, N_COLUMNS = 300, 40
 
@@ -32,17 +33,16 @@ def folder(tmp_path_factory):
     strength = np.repeat(np.tile([0.02, 0.1, 0.4], 10), 10)[:, None]
     X = (X * np.exp(strength * rng.standard_normal(X.shape)))[rng.permutation(N_ROWS)]
     X[[290, 150, 295]], X[[20, 200]] = X[7], 0
-    X = sp.csr_matrix(X.astype(np.float32))
-    for name, rows in (("a.svm", slice(0, 170)), ("b.svm", slice(170, N_ROWS))):
-        dump_svmlight_file(X[rows], np.ones(X[rows].shape[0]), str(folder / name), zero_based=True)
-    source = dkfeat.LibsvmSource(str(folder / "*.svm"), n_features=N_COLUMNS, zero_based=True, blocksize="9kB")
-    dkfeat.featurize(source, folder / "shards", dkfeat.DartFeatures(128, random_state=1), progress=False)
+    write(X[:170], folder / "a.svm")
+    write(X[170:], folder / "b.svm")
+    featurized(folder / "*.svm", folder / "shards", dkfeat.DartFeatures(128, random_state=1), N_COLUMNS, "9kB")
     return folder
 
 
 def test_tables__hold_the_pairs_and_each_row_with_its_place(folder, tmp_path, monkeypatch):
     expected = duplicates(folder / "shards", progress=False)
     monkeypatch.setattr(work_files, "MAX_PIECE_PAIRS", 1)
+    monkeypatch.setattr(work_files, "PIECE_ROWS", 40)
     found = duplicates(folder / "shards", target=tmp_path / "out", progress=False)
     pairs, groups = (pq.read_table(tmp_path / "out" / name / "data").to_pandas() for name in ("pairs", "groups"))
     assert np.array_equal(pairs[["row", "other"]], expected.pairs)
@@ -53,8 +53,7 @@ def test_tables__hold_the_pairs_and_each_row_with_its_place(folder, tmp_path, mo
     assert groups["source_file"].tolist() == ["a.svm"] * 170 + ["b.svm"] * 130
     assert np.array_equal(groups["file_row"], [*range(170), *range(130)])
     assert groups["source_split"].nunique() > 5
-    for name in ("pairs", "similarities", "groups", "kept"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    assert_same(found, expected, ("pairs", "similarities", "groups", "kept"))
     assert found.to_mapping() == expected.to_mapping()
     assert (found.n_pairs, found.n_kept) == (len(pairs), groups["keep"].sum())
     assert found.n_groups == (np.unique(expected.groups, return_counts=True)[1] > 1).sum()
@@ -89,12 +88,8 @@ def test_file_row__counts_the_rows_of_each_file_in_groups_of_files_and_pieces(tm
         file.write("".join(lines[9:]))
     allowed = {"on_bad_row": "quarantine", "max_bad_rows": 1}
     source = dkfeat.LibsvmSource(str(tmp_path / "rows" / "*"), n_features=3, zero_based=True, blocksize=1024, **allowed)
-    manifest = dkfeat.featurize(
-        source,
-        tmp_path / "shards",
-        dkfeat.DartFeatures(64, random_state=0),
-        progress=False,
-    )
+    dart = dkfeat.DartFeatures(64, random_state=0)
+    manifest = dkfeat.featurize(source, tmp_path / "shards", dart, progress=False)
     assert any(entry.rows_by_file for entry in manifest.shards)
     assert any(entry.piece > 1 for entry in manifest.shards)
     duplicates(tmp_path / "shards", target=tmp_path / "out", progress=False)
@@ -221,9 +216,7 @@ def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
     assert np.array_equal(found.similarities, kernel[left, right])
     assert found.similarities.min() >= 0.8
     assert set(map(tuple, found.pairs)) - set(map(tuple, of_codes.pairs))  # their estimates are too low
-    assert np.array_equal(in_memory.pairs, found.pairs)
-    assert np.array_equal(in_memory.similarities, found.similarities)
-    assert np.array_equal(in_memory.groups, found.groups)
+    assert_same(in_memory, found, ("pairs", "similarities", "groups"))
     with pytest.raises(SpecConflictError, match='verify: "exact" there, "codes" asked'):
         duplicates(shards, 0.8, target=tmp_path / "out", progress=False)
 

@@ -6,12 +6,12 @@ import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.neighbors import index, scan, search
 from tests.invariants import assert_dataset_whole, dataset_state
+from tests.neighbors.rows import FEATURES, assert_same, featurized, write
 
 MODULE = "dkfeat.neighbors.scan"
 N_ROWS, N_COLUMNS = 600, 40
@@ -30,26 +30,14 @@ def rows():
 def add(folder, name, rows, features, blocksize="64MiB"):
     """Add a batch of rows to a data set, and open it."""
     (folder / "rows").mkdir(exist_ok=True)
-    dump_svmlight_file(rows, np.ones(rows.shape[0]), str(folder / "rows" / f"{name}.svm"), zero_based=True)
-    pattern = str(folder / "rows" / "*.svm")
-    source = dkfeat.LibsvmSource(pattern, n_features=N_COLUMNS, zero_based=True, blocksize=blocksize)
-    dkfeat.featurize(source, folder / "features", features, progress=False)
-    return dkfeat.open_shards(folder / "features")
-
-
-def assert_same(found, expected):
-    for name in ("rows", "similarities", "errors"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+    write(rows, folder / "rows" / f"{name}.svm")
+    return featurized(folder / "rows" / "*.svm", folder / "features", features, N_COLUMNS, blocksize)
 
 
 @pytest.mark.parametrize("blocksize", ["6kB", "64MiB"])
 @pytest.mark.parametrize(
     "features",
-    [
-        dkfeat.GCWSFeatures(n_components=96, i_bits=7, random_state=1),
-        dkfeat.DartFeatures(n_components=128, bits=8, random_state=1),
-        dkfeat.DartFeatures(n_components=5, bits=1, random_state=1),
-    ],
+    [FEATURES["gcws"], FEATURES["dart"], dkfeat.DartFeatures(n_components=5, bits=1, random_state=1)],
     ids=["84 bytes", "128 bytes", "one byte"],
 )
 def test_search__same_with_and_without_index(features, blocksize, rows, tmp_path, monkeypatch):

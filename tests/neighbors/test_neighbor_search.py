@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.kernels import gmm
 from dkfeat.neighbors import GMMNeighbors, search
+from tests.neighbors.rows import FEATURES, assert_same, featurized, running, write
 
 N_ROWS = 500
 
@@ -23,26 +23,12 @@ def rows():
 
 @pytest.fixture(scope="module")
 def text(rows, tmp_path_factory):
-    path = tmp_path_factory.mktemp("rows") / "rows.svm"
-    dump_svmlight_file(rows, np.ones(N_ROWS), str(path), zero_based=True)
-    return path
+    return write(rows, tmp_path_factory.mktemp("rows") / "rows.svm")
 
 
-FEATURES = {
-    "gcws": dkfeat.GCWSFeatures(n_components=96, i_bits=7, random_state=1),
-    "dart": dkfeat.DartFeatures(n_components=128, bits=8, random_state=1),
-}
-
-
-def featurized(text, folder, name, blocksize="64MiB"):
-    source = dkfeat.LibsvmSource(text, n_features=60, zero_based=True, blocksize=blocksize)
-    dkfeat.featurize(source, folder, FEATURES[name], progress=False)
-    return dkfeat.open_shards(folder)
-
-
-@pytest.fixture(scope="module", params=sorted(FEATURES))
+@pytest.fixture(scope="module", params=["dart", "gcws"])
 def data(request, text, tmp_path_factory):
-    return featurized(text, tmp_path_factory.mktemp("shards") / request.param, request.param, blocksize="7kB")
+    return featurized(text, tmp_path_factory.mktemp("shards") / "shards", FEATURES[request.param], blocksize="7kB")
 
 
 def best_estimates(features, queries, rows, n, *, own=False):
@@ -86,8 +72,7 @@ def test_search__rerank_reads_the_rows_of_the_source(own, data, rows, text, monk
     queries = None if own else rows[:200]
     in_memory = search(data, queries, 4, rerank=25, source=rows, progress=False)
     again = search(data, queries, 4, rerank=25, source=text, progress=False)
-    assert np.array_equal(again.rows, in_memory.rows)
-    assert np.array_equal(again.similarities, in_memory.similarities)
+    assert_same(again, in_memory)
 
 
 def test_search__rerank_refuses_a_changed_source(data, text, tmp_path):
@@ -121,21 +106,12 @@ def test_search__agrees_with_the_estimator(data, rows):
 def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, data, text, tmp_path, monkeypatch):
     monkeypatch.setattr("dkfeat.neighbors.scan.QUERIES", 190)  # three batches of queries
     monkeypatch.setattr("dkfeat.neighbors.scan._ROWS", 64)
-    other = featurized(text, tmp_path / "shards", data.map.name, blocksize="30kB")
+    other = featurized(text, tmp_path / "shards", data.map, blocksize="30kB")
     expected = search(data, n_neighbors=6, progress=False)
-    if where == "distributed":
-        from distributed import Client
-
-        with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
-            found = search(other, n_neighbors=6, client=client, progress=False)
-    else:
-        import dask
-
-        with dask.config.set(scheduler=where):
-            found = search(other, n_neighbors=6, progress=False)
+    with running(where) as client:
+        found = search(other, n_neighbors=6, client=client, progress=False)
     assert other.n_shards != data.n_shards
-    assert np.array_equal(found.rows, expected.rows)
-    assert np.array_equal(found.similarities, expected.similarities)
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +120,7 @@ def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, 
 def test_search__queries_and_rows_in_any_container(as_input, data, rows):
     expected = search(data, rows[:20], 3, rerank=30, source=rows, progress=False)
     found = search(data, as_input(rows[:20]), 3, rerank=30, source=sp.coo_matrix(rows), progress=False)
-    assert np.array_equal(found.rows, expected.rows)
-    assert np.array_equal(found.similarities, expected.similarities)
+    assert_same(found, expected)
 
 
 def test_search__names_the_cell_of_a_query_of_any_batch(data, rows, monkeypatch):
@@ -195,14 +170,12 @@ def test_search__bad_arguments(data, rows):
 
 
 def test_search__other_maps(data, text, tmp_path):
+    featurized(text, tmp_path / "fourier", dkfeat.FourierFeatures(16, random_state=0))
     source = dkfeat.LibsvmSource(text, n_features=60, zero_based=True)
-    dkfeat.featurize(source, tmp_path / "fourier", dkfeat.FourierFeatures(16, random_state=0), progress=False)
     dkfeat.featurize(source, tmp_path / "sparse", data.map, layout="sparse", progress=False)
     for name, layout in (("fourier", "dense"), ("sparse", "sparse")):
         with pytest.raises(ConfigError, match=f"in the layout '{layout}', but near rows are found by equal codes"):
             search(tmp_path / name, progress=False)
-    other = dkfeat.open_shards(
-        featurized(text, tmp_path / "other", {"gcws": "dart", "dart": "gcws"}[data.map.name]).shards.storage.url
-    )
+    other = featurized(text, tmp_path / "other", FEATURES[{"gcws": "dart", "dart": "gcws"}[data.map.name]])
     with pytest.raises(SpecConflictError, match="another map"):
         search(data, other, progress=False)

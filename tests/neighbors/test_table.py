@@ -1,9 +1,5 @@
 """Neighbours as a table: equal to those in memory, continued with the same bytes, extended, and what is refused."""
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import dask
@@ -11,8 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.cluster import DBSCAN
-from sklearn.neighbors import NearestNeighbors
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
@@ -20,6 +14,8 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.neighbors import Neighbors, search
 from tests.invariants import assert_dataset_whole, dataset_state
+from tests.neighbors.rows import assert_same
+from tests.programs import command, run_killed
 
 N_ROWS, N_COLUMNS, N_QUERIES = 120, 20, 30
 
@@ -57,12 +53,6 @@ def featurize(files, target):
     return dkfeat.featurize(source, target, dkfeat.GCWSFeatures(64, random_state=0), progress=False)
 
 
-def assert_equal(one, other):
-    for name in ("rows", "similarities", "errors"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    assert one.n_rows == other.n_rows
-
-
 @pytest.fixture
 def small_batches(monkeypatch):
     monkeypatch.setattr("dkfeat.neighbors.scan.QUERIES", 7)
@@ -72,13 +62,13 @@ def test_search__tasks_of_the_driver_need_no_memory_of_workers(folder, tmp_path)
     with open_runner(ExecutionConfig(scheduler="synchronous")) as runner:
         small = replace(runner, memory_limit=1)
         found = search(folder / "features", None, 2, target=tmp_path / "graph", client=small, progress=False)
-    assert_equal(found, search(folder / "features", None, 2, progress=False))
+    assert_same(found, search(folder / "features", None, 2, progress=False))
 
 
 @pytest.mark.usefixtures("small_batches")
 def test_table_of_the_graph(folder, tmp_path):
     found = search(folder / "features", n_neighbors=3, target=tmp_path / "graph", progress=False)
-    assert_equal(found, search(folder / "features", n_neighbors=3, progress=False))
+    assert_same(found, search(folder / "features", n_neighbors=3, progress=False))
     table = pq.read_table(tmp_path / "graph" / "data")
     assert table["query"].to_pylist() == [query for query in range(N_ROWS) for _ in range(3)]
     assert table["rank"].to_pylist() == [1, 2, 3] * N_ROWS
@@ -97,12 +87,12 @@ def test_queries_from_files_give_what_their_rows_give(rerank, folder, tmp_path):
     exact = {} if rerank is None else {"rerank": rerank, "source": folder / "rows.parquet"}
     expected = search(folder / "features", make_rows(2, N_QUERIES), 4, **exact, progress=False)
     queries = source_of(folder / "queries.parquet", id="name")
-    assert_equal(search(folder / "features", queries, 4, **exact, progress=False), expected)
+    assert_same(search(folder / "features", queries, 4, **exact, progress=False), expected)
     found = search(folder / "features", queries, 4, **exact, target=tmp_path / "found", progress=False)
-    assert_equal(found, expected)
-    assert_equal(Neighbors.open(tmp_path / "found"), expected)
+    assert_same(found, expected)
+    assert_same(Neighbors.open(tmp_path / "found"), expected)
     by_shards = {} if rerank is None else {**exact, "query_source": folder / "queries.parquet"}
-    assert_equal(search(folder / "features", tmp_path / "found-queries", 4, **by_shards, progress=False), expected)
+    assert_same(search(folder / "features", tmp_path / "found-queries", 4, **by_shards, progress=False), expected)
     assert (found.n_queries, found.n_neighbors) == (expected.n_queries, expected.n_neighbors) == (N_QUERIES, 4)
     for rank in (1, 4):
         medians = np.median(expected.similarities[:, rank - 1]), np.median(expected.errors[:, rank - 1])
@@ -169,7 +159,7 @@ def test_more_queries_extend_the_table(folder, tmp_path, capsys):
         assert (seen[-1].stage, seen[-1].tasks) == ("search", seen[-1].total_tasks)
         assert seen[-1].total_tasks == 2 * dkfeat.open_shards(folder / "features").n_shards  # of the new queries
     expected = search(folder / "features", np.vstack([make_rows(seed, 9) for seed in (2, 3)]), 2, progress=False)
-    assert_equal(found, expected)
+    assert_same(found, expected)
     search(folder / "features", tmp_path / "found-queries", 2, target=tmp_path / "found")
     assert "is complete already; nothing to do" in capsys.readouterr().err
 
@@ -243,24 +233,11 @@ def test_what_is_refused(folder, tmp_path):
         search(features, np.full((1, N_COLUMNS), np.nan), progress=False)
 
 
-@pytest.mark.filterwarnings("ignore:Precomputed sparse input")
-def test_scikit_learn_takes_the_graph(folder, tmp_path):
-    found = search(folder / "features", n_neighbors=20, target=tmp_path / "graph", progress=False)
-    graph = found.to_graph()
-    assert len(set(DBSCAN(eps=0.5, metric="precomputed", min_samples=3).fit_predict(graph))) > 1
-    nearest = NearestNeighbors(n_neighbors=20, metric="precomputed").fit(graph).kneighbors(return_distance=False)
-    assert np.array_equal(nearest, found.rows)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:3", "after_publish:4", "before_manifest:1"])
 def test_a_killed_search_is_continued_with_the_same_bytes(kill_at, folder, tmp_path):
     features, target, whole = folder / "features", tmp_path / "graph", tmp_path / "whole"
-    command = [sys.executable, "-m", "dkfeat", "neighbors", features, "--n-neighbors", "3", "--out"]
-    killed = subprocess.run(
-        [*map(str, command), str(target)], env={**os.environ, "DKFEAT_KILL_AT": kill_at}, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL
+    run_killed(kill_at, command("neighbors", features, "--n-neighbors", 3, "--out", target))
     assert_dataset_whole(target, finished=False)
     search(features, n_neighbors=3, target=target, client=ExecutionConfig(scheduler="synchronous"), progress=False)
     search(

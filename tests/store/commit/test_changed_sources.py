@@ -153,13 +153,6 @@ def test_keep__a_rotated_file_is_known(tmp_path):
         add_batch(tmp_path, "*.svm")
 
 
-def test_keep__a_copy_is_new(tmp_path):
-    write_rows(tmp_path / "a.svm", ROWS)
-    first = add_batch(tmp_path, "*.svm")
-    write_rows(tmp_path / "b.svm", ROWS)
-    assert add_batch(tmp_path, "*.svm").rows == 2 * first.rows
-
-
 def test_command__on_changed_source(tmp_path, caplog):
     (tmp_path / "day1.svm").write_text("+1 1:1 4:1\n")
     words = ("featurize", tmp_path / "*.svm", "--out", tmp_path / "features", "--no-progress")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from functools import partial
@@ -23,12 +24,7 @@ from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import LOCK
 from dkfeat.store.storage.local import LocalStorage
 from tests.invariants import assert_dataset_whole, dataset_state, verified
-from tests.store.tiny_job import TinyJob, identity, write_sources
-
-
-@pytest.fixture
-def job(tmp_path):
-    return TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
+from tests.store.tiny_job import TinyJob, features, identity, write_sources
 
 
 def test_run__commits_a_whole_data_set(job):
@@ -301,8 +297,6 @@ def test_commit__number_was_taken_meanwhile__is_a_conflict(job, monkeypatch):
 
 @pytest.mark.fault("S-17")
 def test_commit__target_deleted_meanwhile__is_not_made_anew(job):
-    import shutil
-
     storage = open_storage(job.target)
     with job.begin() as run:
         entries = job.work(run)
@@ -498,18 +492,13 @@ def test_publish__other_bytes_came_first__first_wins(job, caplog):
     storage, run, shard, name = one_shard(job)
     with run:
         older = replace(shard.footer, versions={"pyarrow": "17.0.0"})
-        block = RowBlock(X=_features(3), y=_features(3).codes[:, 0].astype("int64"))
+        encoded, _ = features([b"a", b"b", b""], 0)
+        block = RowBlock(X=encoded, y=encoded.codes[:, 0].astype("int64"))
         first = shards.encode_shard("codes", block, older)
         publish(storage, name, first, run_id=run.id)
         kept = publish(storage, name, shard, run_id=run.id)
     assert kept == first.entry(name) != shard.entry(name)
     assert "keeping those" in caplog.text
-
-
-def _features(rows):
-    from tests.store.tiny_job import features
-
-    return features([b"a", b"b", b""][:rows], 0)[0]
 
 
 @pytest.mark.fault("S-05")

@@ -25,15 +25,9 @@ from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import LOCK, SPEC
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole, dataset_state
-from tests.store.tiny_job import TinyJob, write_sources
 
 BAD, GOOD = "1 9:1\n", "1 1:1 2:2\n"
 SETTLED = {"zero_based": False, "label_dtype": "int64", "blocksize": BLOCK}
-
-
-@pytest.fixture
-def job(tmp_path):
-    return TinyJob(write_sources(tmp_path / "sources"), tmp_path / "features")
 
 
 @pytest.mark.fault("V-01")
@@ -41,7 +35,7 @@ def job(tmp_path):
 def test_planned__other_settings_are_refused_until_it_is_given_up(job, n_splits):
     job.stage(n_splits)
     other = replace(job, seed=7)
-    with pytest.raises(SpecConflictError, match=r"nothing is committed, with `dkfeat abort .*features`") as fault:
+    with pytest.raises(SpecConflictError, match=r"nothing is committed, with `dkfeat abort .*out`") as fault:
         other.run()
     assert "map.seed: 0 there, 7 asked" in str(fault.value)
     dkfeat.abort(job.target)
@@ -167,13 +161,6 @@ def test_like__settings_that_bind_nobody_are_not_taken_over(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def forbid_scan(monkeypatch):
-    def scan(*_):
-        pytest.fail("the source was scanned")
-
-    monkeypatch.setattr("dkfeat.engine.resolve.run_scan", scan)
-
-
 def state(folder):
     return sorted((str(path), path.is_symlink() or path.is_dir() or path.read_bytes()) for path in folder.rglob("*"))
 
@@ -214,7 +201,7 @@ def test_unusable_target__is_refused_before_the_scan_and_left_as_it_was(tmp_path
     if kind is ConfigError:
         patterns.append(target.parent / "**" / "*.svm" if "searched" in case else target / "*.svm")
     before = state(tmp_path)
-    forbid_scan(monkeypatch)
+    monkeypatch.setattr(resolve, "run_scan", None)
     with pytest.raises(kind, match=message):
         featurized(patterns, target, scheduler="synchronous")
     assert state(tmp_path) == before

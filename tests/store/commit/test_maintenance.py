@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -17,36 +14,24 @@ import pytest
 import dkfeat
 from dkfeat.errors import CommitError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.store.commit import maintenance
-from dkfeat.store.storage import base, open_storage
+from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import LOCK
 from tests.faults.kills import ABORT_POINTS
 from tests.invariants import assert_dataset_whole, dataset_state, listed_in
+from tests.programs import module, run_killed
 from tests.store.tiny_job import TinyJob, write_sources
 
-ROOT = Path(dkfeat.__file__).parent.parent
 STRAY = "part-000000-0000-0123456789ab.parquet"
 HEX = f"{7:032x}"
 
 
-def run_child(*command: str, at: str) -> None:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, base.KILL_VARIABLE: at},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-
 def die_in_run(job: TinyJob, at: str) -> None:
-    run_child("-m", "tests.store.tiny_job", str(job.sources), str(job.target), at=at)
+    run_killed(at, module("tests.store.tiny_job", job.sources, job.target))
 
 
 def die_in_abort(job: TinyJob, at: str) -> None:
     program = f"from dkfeat.store.commit.maintenance import abort; abort({str(job.target)!r})"
-    run_child("-c", program, at=at)
+    run_killed(at, [sys.executable, "-c", program])
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +148,7 @@ def test_abort__a_missing_committed_shard_is_left_to_the_next_run(job):
 @pytest.mark.fault("C-01")
 @pytest.mark.parametrize("act", [maintenance.abort, maintenance.clean])
 def test_maintenance__a_run_holds_the_target(job, act):
-    with (
-        job.begin() as run,
-        pytest.raises(TargetBusyError, match=run.id),
-    ):
+    with job.begin() as run, pytest.raises(TargetBusyError, match=run.id):
         act(job.target)
     job.run()
     assert_dataset_whole(job.target, committed=True)

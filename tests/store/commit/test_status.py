@@ -6,30 +6,20 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
-from dataclasses import asdict
 
 import pytest
-from click.testing import CliRunner
 
 import dkfeat
-from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.run import _patterns
 from dkfeat.errors import ShardError
-from dkfeat.store.commit.run_log import MOST_LOGS, LogWriter, RunLog, StageLog, read_logs
+from dkfeat.store.commit.run_log import MOST_LOGS, LogWriter, RunLog, read_logs
 from dkfeat.store.storage import open_storage
+from tests import programs
+from tests.cli.test_commands import run
 from tests.engine.helpers import BLOCK, featurized
 from tests.invariants import assert_dataset_whole
-from tests.programs import ROOT
 from tests.store.commit.test_maintenance import die_in_run
-from tests.store.tiny_job import TinyJob, write_sources
-
-
-@pytest.fixture
-def job(tmp_path):
-    return TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
 
 
 def test_status__complete(job):
@@ -97,10 +87,6 @@ def test_status__lost_and_foreign_files(job):
     assert found.state == "damaged"
     assert found.missing == (manifest.shards[0].name,)
     assert found.unlisted == ("notes.txt",)
-
-
-def test_status__without_the_folder_of_shards(job):
-    manifest = job.run()
     shutil.rmtree(job.target / "data")
     found = dkfeat.status(job.target)
     assert (found.state, found.missing) == ("damaged", tuple(entry.name for entry in manifest.shards))
@@ -130,30 +116,6 @@ def test_status__lock_of_another_host_is_not_known_to_live(job):
 
 
 MAP = dkfeat.GCWSFeatures(n_components=16, random_state=0)
-STAGE = StageLog(
-    stage="featurize",
-    tasks=2,
-    total_tasks=2,
-    rows=30,
-    source_bytes=90,
-    seconds=1.5,
-    points=((0.5, 10, 30), (1.5, 30, 90)),
-)
-LOG = RunLog(
-    batch=1,
-    run_id="a" * 32,
-    host="here",
-    where="2 threads",
-    started="2026-11-21T00:00:00.000+00:00",
-    ended="2026-11-21T00:00:02.000+00:00",
-    outcome="committed",
-    error="",
-    shards=2,
-    found=0,
-    retries=0,
-    sources=("/in/*.svm",),
-    stages=(STAGE,),
-)
 
 
 @pytest.fixture
@@ -200,29 +162,23 @@ def test_run__leaves_a_log(rows):
     assert_dataset_whole(rows / "out", committed=True)
 
 
-def killed_at(folder, tasks):
-    """Featurize in another process, which kills itself after some tasks."""
-    command = [sys.executable, "-m", "tests.engine.helpers", str(folder / "in" / "*.svm"), str(folder / "out")]
-    done = subprocess.run([*command, "synchronous", str(tasks), "kill"], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
-
-
 @pytest.mark.fault("P-19")
 def test_run__killed_leaves_a_log_that_says_so(rows):
     with (rows / "in" / "a.svm").open("a") as file:
         file.writelines(f"{row % 3} {row % 5 + 1}:1.5 9:{row + 1}\n" for row in range(3000))
-    killed_at(rows, 3)
+    words = (rows / "in" / "*.svm", rows / "out", "synchronous", 3, "kill")
+    assert programs.run(programs.module("tests.engine.helpers", *words)).status == -signal.SIGKILL
     assert json.loads((rows / "out" / "_dkfeat" / names(rows)[0]).read_text())["outcome"] == "running"
     [log] = logs_of(rows)  # nobody holds the lock any more
     assert (log.batch, log.outcome) == (1, "killed")
     found = dkfeat.status(rows / "out")
     assert (found.last_run.outcome, found.last_run.run_id) == ("killed", log.run_id)
-    shown = CliRunner().invoke(cli, ["status", str(rows / "out")]).stdout
+    shown = run("status", rows / "out").stdout
     assert re.search(rf"^last run +killed at .* run {log.run_id}$", shown, re.MULTILINE)
     featurized(dkfeat.LibsvmSource(str(rows / "in" / "*.svm"), blocksize=BLOCK), rows / "out")
     first, second = logs_of(rows)
     assert (first.run_id, first.outcome, second.outcome) == (log.run_id, "killed", "committed")
-    assert CliRunner().invoke(cli, ["status", str(rows / "out"), "--check"]).exit_code == 0
+    run("status", rows / "out", "--check")
 
 
 def test_run__in_progress_has_a_log_that_is_refreshed(rows, monkeypatch):
@@ -291,8 +247,8 @@ def test_logs__the_newest_of_a_batch_are_kept(tmp_path):
     storage = open_storage(tmp_path / "out")
     storage.prepare()
     for batch, number in [(2, 0), *((1, number) for number in range(MOST_LOGS + 3))]:
-        writer = LogWriter(storage, batch, LOG.run_id, LOG.started)
-        shared = {key: getattr(LOG, key) for key in ("where", "shards", "found", "sources", "stages")}
+        writer = LogWriter(storage, batch, "a" * 32, "2026-11-21T00:00:00.000+00:00")
+        shared = {"where": "here", "shards": 2, "found": 0, "sources": (), "stages": ()}
         writer.facts = lambda number=number, shared=shared: {**shared, "retries": number}
         writer.end(None)
     kept = [log.retries for log in read_logs(storage) if log.batch == 1]
@@ -311,29 +267,31 @@ def test_clean__deletes_logs_of_batches_given_up(rows):
     assert names(rows) == ["log-000001-0001.json"]
 
 
-def test_log__reads_back():
-    assert RunLog.from_json(LOG.to_json()) == LOG
+WRONG = [
+    {"format": 2},
+    {"batch": -1},
+    {"host": None},
+    {"stages": [{"stage": "scan"}]},
+    {"sources": [1]},
+]
+WRONG_STAGES = [
+    {"points": [[1.0, 5, 5], [0.5, 6, 6]]},
+    {"seconds": -1},
+    {"points": [[0, 0, 0]] * 300},
+    {"points": [[0, True, "x"]]},
+    {"stage": 7},
+]
 
 
-WRONG = {
-    "format": {"format": 2},
-    "count": {"batch": -1},
-    "text": {"host": None},
-    "stages": {"stages": [{"stage": "scan"}]},
-    "sources": {"sources": [1]},
-    "falling": {"stages": [{**asdict(STAGE), "points": [[1.0, 5, 5], [0.5, 6, 6]]}]},
-    "duration": {"stages": [{**asdict(STAGE), "seconds": -1}]},
-    "points": {"stages": [{**asdict(STAGE), "points": [[0, 0, 0]] * 300}]},
-    "point": {"stages": [{**asdict(STAGE), "points": [[0, True, "x"]]}]},
-    "name": {"stages": [{**asdict(STAGE), "stage": 7}]},
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_log__damaged_is_refused(wrong):
-    values = {**json.loads(LOG.to_json()), **wrong}
-    with pytest.raises(ShardError):
-        RunLog.from_json(json.dumps(values).encode())
+def test_log__damaged_is_refused(rows):
+    featurize(rows)
+    [log] = logs_of(rows)
+    values = json.loads(log.to_json())
+    assert RunLog.from_json(json.dumps(values).encode()) == log
+    of_stages = ({"stages": [{**values["stages"][0], **wrong}]} for wrong in WRONG_STAGES)
+    for wrong in (*WRONG, *of_stages):
+        with pytest.raises(ShardError):
+            RunLog.from_json(json.dumps({**values, **wrong}).encode())
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"[" * 100_000, b" " * (1 << 19)], ids=range(6))

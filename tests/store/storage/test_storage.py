@@ -6,6 +6,7 @@ import os
 import pickle
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -133,11 +134,8 @@ def test_create__many_at_once__exactly_one_wins(disk, monkeypatch, links):
         except FileExistsError:
             pass
 
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(race, range(8)))
     if links:  # without them the lock keeps writers apart, not create
         [winner] = wins
         assert disk.read(NAME) == b"%d" % winner * 10_000
@@ -344,11 +342,8 @@ def test_lock__many_takers__one_at_a_time(storage):
             inside.pop()
             lock.release()
 
-    threads = [threading.Thread(target=take, args=(taker,)) for taker in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(take, range(4)))
     assert set(most) == {1}
     assert len(most) + len(refused) == 200
 
@@ -452,12 +447,7 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
     job.run()
     links = [new for name, new in calls if name == "link" and not new.startswith(("probe-", "lock.json"))]
     flushes = [place for name, place in calls if name == "fsync"]
-    assert flushes[:4] == [
-        str(tmp_path),
-        "",
-        "/data",
-        "/_dkfeat",
-    ]  # of the new folders, then of each file and its folder
+    assert flushes[:4] == [str(tmp_path), "", "/data", "/_dkfeat"]  # of new folders, then of each file and its folder
     assert len(flushes) == 4 + 2 * len(links)
     assert links[:2] == ["spec.json", "plan-000001.json"]
     assert links[-2:] == ["manifest-000001.json", "_SUCCESS"]
