@@ -10,7 +10,7 @@
    copies are the pairs of the first rows whose exact min-max (GMM) kernel is at least 0.9.
 
 Recall counts the pairs whose codes agree at least at the rate of the threshold. The S-curve is its expectation: the
-mean of `dkfeat.theory.gmm.sharing_probability` at these pairs' rates. It takes codes as independent; if so many of a
+mean of `dkfeat.theory.bands.sharing_probability` at these pairs' rates. It takes codes as independent; if so many of a
 row's codes are equal, recall is up to 0.011 higher. In real sets where most rows are near copies, not all candidates
 are compared, and `connected` counts the pairs that other rows connect. The exit status is 1 if a target is missed.
 Needs the extra `bench`.
@@ -35,7 +35,7 @@ import dkfeat
 from dkfeat.compiled.sampling.codes import count_pair_matches
 from dkfeat.kernels import gmm
 from dkfeat.neighbors import Duplicates, duplicates
-from dkfeat.theory.gmm import sharing_probability
+from dkfeat.theory.bands import sharing_probability
 
 THRESHOLD, NONZEROS, COLUMNS = 0.8, 10, 100_000
 N_COMPONENTS, ROWS_PER_SECOND, RECALL_LOSS = (128, 512), 0.5e6, 0.01

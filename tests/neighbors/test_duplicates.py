@@ -11,7 +11,7 @@ from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
 from dkfeat.neighbors.deduplication import pairs
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
-from dkfeat.theory.gmm import Bands, sharing_probability
+from dkfeat.theory.bands import Bands, sharing_probability
 from tests.neighbors.rows import FEATURES, assert_same, featurized, running, write
 
 N_ROWS, N_COLUMNS = 600, 60

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dkfeat import DartFeatures
-from dkfeat.theory.gmm import choose_bands, sharing_probability
+from dkfeat.theory.bands import choose_bands, sharing_probability
 
 
 def planted_pairs(similarities):

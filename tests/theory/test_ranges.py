@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dkfeat.theory import circulant, fourier, gmm, maclaurin
+from dkfeat.theory import bands, circulant, fourier, gmm, maclaurin
 
 ROW = np.array([0.3, 1.1])
 covariance = partial(circulant.alternating_covariance, log_factor=circulant.reciprocal_log_factor)
@@ -22,8 +22,8 @@ covariance = partial(circulant.alternating_covariance, log_factor=circulant.reci
         (lambda: gmm.f_infinity(0.5, np.inf), "sigma=inf, but it must be above 0 and finite"),
         (lambda: gmm.gmm_variance(0.5, 1.0), r"df=1\.0"),
         (lambda: gmm.gmm_variance(0.5, np.nan), "df=nan, but it must be above 1;"),
-        *((lambda args=args: gmm.choose_bands(*args), "but it must be") for args in ((0.0, 8), (1.1, 8), (0.5, 0))),
-        *((lambda args=args: gmm.choose_bands(0.5, 8, *args), "must be") for args in ((-1.0,), (0.0, 0.4))),
+        *((lambda args=args: bands.choose_bands(*args), "but it must be") for args in ((0.0, 8), (1.1, 8), (0.5, 0))),
+        *((lambda args=args: bands.choose_bands(0.5, 8, *args), "must be") for args in ((-1.0,), (0.0, 0.4))),
         (lambda: covariance([1.0, -1.0], n_mixtures=1), r"z=-1\.0, but it must be at least 0"),
         (lambda: covariance(ROW, n_mixtures=0), "n_mixtures=0"),
         (lambda: covariance(np.ones((2, 2)), n_mixtures=1), "z has shape"),

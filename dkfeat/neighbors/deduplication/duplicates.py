@@ -29,7 +29,7 @@ from dkfeat.neighbors.scan import former_parameters, open_codes
 from dkfeat.neighbors.table import check_table_among, table_schema
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage.local import LocalStorage, flush_folder
-from dkfeat.theory.gmm import choose_bands
+from dkfeat.theory.bands import choose_bands
 from dkfeat.validation import check_choice, check_real
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def duplicates(
 
     See Also
     --------
-    dkfeat.theory.gmm : Choice of the bands, and the probability that a pair is found.
+    dkfeat.theory.bands : Choice of the bands, and the probability that a pair is found.
 
     Notes
     -----

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import scipy.sparse as sp
 
-from dkfeat.compiled.sampling.codes import band_keys, count_pair_matches, countable_bits, in_whole_bytes, shared_keys
+from dkfeat.compiled.sampling.bands import band_keys, shared_keys
+from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.local import Stopped, until_stopped
 from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairFiles, PairTask, Part, WorkFolder, pair_keys
 from dkfeat.neighbors.scan import first_row, numbered_codes
-from dkfeat.theory.gmm import Bands
+from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ from dkfeat.errors import ConfigError, ShardError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.messages import counted
 from dkfeat.store.storage.base import SUCCESS
-from dkfeat.theory.gmm import Bands
+from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

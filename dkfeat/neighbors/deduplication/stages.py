@@ -31,7 +31,7 @@ from dkfeat.neighbors.deduplication.work_files import (
     count_in_blocks,
 )
 from dkfeat.neighbors.exact import RowsInMemory
-from dkfeat.theory.gmm import sharing_probability
+from dkfeat.theory.bands import sharing_probability
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dkfeat.maps._sampled import SampledMap
     from dkfeat.neighbors.deduplication.work_files import WorkFolder
     from dkfeat.neighbors.exact import Rows
-    from dkfeat.theory.gmm import Bands
+    from dkfeat.theory.bands import Bands
 
 
 _EXACT_PAIRS = 1 << 18  # pairs of a task that compares exactly, and at most those of one block of rows more

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from dkfeat.compiled.sampling.codes import find_lowest, join_pairs
+from dkfeat.compiled.sampling.bands import find_lowest, join_pairs
 from dkfeat.errors import ConfigError
 from dkfeat.store.storage.base import DATA
 from dkfeat.store.storage.local import LocalStorage

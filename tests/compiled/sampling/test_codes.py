@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dkfeat.compiled.sampling.bands import band_keys, shared_keys
 from dkfeat.compiled.sampling.codes import (
-    band_keys,
     best_rows,
     count_matches,
     count_pair_matches,
@@ -15,7 +15,6 @@ from dkfeat.compiled.sampling.codes import (
     keep_best,
     merged,
     one_hot_columns,
-    shared_keys,
 )
 
 PATIENT = settings(deadline=None)  # the first call compiles

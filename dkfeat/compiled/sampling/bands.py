@@ -1,0 +1,166 @@
+"""Bands of packed codes, and groups of near rows.
+
+Rows whose codes in a band are equal have keys with equal high bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.compiled.jit import inlined, kernel, owned
+
+u64 = np.uint64
+_WORD, _ALL, _ONE = 64, u64(0xFFFFFFFFFFFFFFFF), u64(1)
+_HASHED_ROWS = 64  # rows whose codes stay in a first-level cache while all bands pass
+_FACTOR, _MIX_1, _MIX_2 = u64(0x9E3779B97F4A7C15), u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
+
+
+@inlined
+def _mixed_in(mixed, value):
+    mixed = (mixed ^ value) * _FACTOR
+    return mixed ^ (mixed >> u64(32))
+
+
+@inlined
+def _mixed(value):
+    # the finalizer of SplitMix64: different values stay different
+    value = (value ^ (value >> u64(30))) * _MIX_1
+    value = (value ^ (value >> u64(27))) * _MIX_2
+    return value ^ (value >> u64(31))
+
+
+@kernel
+def _band_keys(words, n_rows, row_words, n_bands, band_bits, first_row, low, keys):
+    for first in range(0, n_rows, _HASHED_ROWS):
+        n = min(_HASHED_ROWS, n_rows - first)
+        for band in range(n_bands):
+            mixed = keys[band * n_rows + first : band * n_rows + first + n]
+            for i in range(n):
+                mixed[i] = _ONE
+            for at in range(band * band_bits, (band + 1) * band_bits, _WORD):
+                word, shift, left = at // _WORD, at % _WORD, (band + 1) * band_bits - at
+                mask = _ALL if left >= _WORD else (_ONE << u64(left)) - _ONE
+                if left > _WORD - shift and shift:
+                    for i in range(n):
+                        start = (first + i) * row_words + word
+                        value = words[start] >> u64(shift) | words[start + 1] << u64(_WORD - shift)
+                        mixed[i] = _mixed_in(mixed[i], value & mask)
+                else:
+                    for i in range(n):
+                        mixed[i] = _mixed_in(mixed[i], words[(first + i) * row_words + word] >> u64(shift) & mask)
+            for i in range(n):
+                mixed[i] = (_mixed(mixed[i]) | low) ^ low | u64(first_row + first + i)
+
+
+def band_keys(
+    codes: NDArray[np.uint8], bits: int, n_bands: int, n_codes: int, first_row: int, row_bits: int
+) -> NDArray[np.uint64]:
+    """Compute a key for each band of each row: a hash of its codes in the high bits, and the row in the low bits.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows, row_bytes), uint8
+        Packed codes, as `dkfeat.compiled.sampling.codes.pack_tile` writes them.
+    bits : int
+        Bits of a code.
+    n_bands, n_codes : int
+        Number of bands, and of codes in each. The first band has the first codes.
+    first_row : int
+        Number of the first row.
+    row_bits : int
+        Number of low bits, enough for the number of the last row.
+
+    Returns
+    -------
+    keys : ndarray of shape (n_bands, n_rows), uint64
+
+    Examples
+    --------
+    >>> codes = np.array([[1, 2, 3, 4], [1, 2, 4, 3]], np.uint8)
+    >>> first, second = band_keys(codes, bits=8, n_bands=2, n_codes=2, first_row=6, row_bits=3)
+    >>> (first >> np.uint64(3)).tolist() == [int(first[0]) >> 3] * 2, (first & np.uint64(7)).tolist()
+    (True, [6, 7])
+    """
+    n_rows, row_bytes = codes.shape
+    if row_bytes % 8:
+        codes = np.pad(codes, ((0, 0), (0, -row_bytes % 8)))
+    words = owned(codes, np.uint8).reshape(-1).view("<u8")
+    keys = np.empty((n_bands, n_rows), np.uint64)
+    low = u64((1 << row_bits) - 1)
+    row_words, band_bits = codes.shape[1] // 8, n_codes * bits
+    _band_keys(owned(words), n_rows, row_words, n_bands, band_bits, first_row, low, keys.reshape(-1))
+    return keys
+
+
+@kernel
+def _keep_shared(keys, low):
+    kept, before = 0, False
+    for at in range(keys.shape[0]):
+        after = at + 1 < keys.shape[0] and keys[at] | low == keys[at + 1] | low
+        keys[kept] = keys[at]
+        kept += before or after
+        before = after
+    return kept
+
+
+def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
+    """Return those of sorted keys whose high bits are equal to those of another key.
+
+    Parameters
+    ----------
+    keys : ndarray of shape (n_keys,), uint64
+        In ascending order; overwritten.
+    low : uint64
+        Bits in which equal keys may differ.
+
+    Returns
+    -------
+    shared : ndarray of shape (n_shared,), uint64
+
+    Examples
+    --------
+    >>> shared_keys(np.array([0x10, 0x20, 0x21, 0x30], np.uint64), np.uint64(0xF)).tolist()
+    [32, 33]
+    """
+    keys = owned(keys)
+    return keys[: _keep_shared(keys, low)]
+
+
+@kernel
+def join_pairs(parents: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
+    """Join the groups of pairs of rows.
+
+    Parameters
+    ----------
+    parents : ndarray of shape (n_rows,), int32 or int64
+        A row of the same group for each row, at most the row itself; at first ``arange(n_rows)``.
+    left, right : ndarray of shape (n_pairs,), int64
+        Rows of each pair.
+
+    Examples
+    --------
+    >>> parents = np.arange(5)
+    >>> join_pairs(parents, np.array([3, 1]), np.array([4, 4]))
+    >>> find_lowest(parents)
+    >>> parents.tolist()
+    [0, 1, 2, 1, 1]
+    """
+    for i in range(len(left)):
+        one, other = left[i], right[i]
+        while parents[one] != one:
+            parents[one] = parents[parents[one]]
+            one = np.int64(parents[one])
+        while parents[other] != other:
+            parents[other] = parents[parents[other]]
+            other = np.int64(parents[other])
+        parents[max(one, other)] = min(one, other)
+
+
+@kernel
+def find_lowest(parents: NDArray[Any]) -> None:
+    """Replace each row's parent by the lowest row of its group."""
+    for row in range(len(parents)):  # parents are lower rows, which are done already
+        parents[row] = parents[parents[row]]
