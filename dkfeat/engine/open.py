@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
+from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, cause_of
@@ -21,7 +22,7 @@ from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, pa
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC, Lock, Storage
-from dkfeat.validation import check_choice, moved_parameters
+from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -264,7 +265,7 @@ TARGET_PARAMETERS = {
     "resume": "target=dkfeat.Target(urlpath, resume=...)",
     "on_changed_source": "target=dkfeat.Target(urlpath, on_changed_source=...)",
 }
-"""Former keywords of runs that are now fields of `Target`, as for `dkfeat.validation.moved_parameters`."""
+"""Former keywords of runs that are now fields of `Target`, as for `dkfeat.deprecation.moved_parameters`."""
 
 BAD_ROW_PARAMETERS = {
     name: f"the option of the source, such as dkfeat.LibsvmSource(urlpath, {name}=...)"

@@ -18,6 +18,7 @@ from sklearn.preprocessing import normalize
 from sklearn.svm import SVC
 
 from dkfeat.config.train import CLASS_LOSSES, DEFAULT_C, Liblinear, as_grid, check_fraction
+from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.engine.scan import scan
@@ -34,7 +35,7 @@ from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.nystroem import NystroemFeatures
 from dkfeat.sources.formats import as_source
 from dkfeat.store.outputs import check_folder
-from dkfeat.validation import check_choice, check_integer, check_real, moved_parameters
+from dkfeat.validation import check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

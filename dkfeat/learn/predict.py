@@ -19,6 +19,7 @@ import pyarrow.parquet
 
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
+from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.open import (
     BAD_ROW_PARAMETERS,
@@ -46,7 +47,6 @@ from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_n
 from dkfeat.store.outputs import check_outputs
 from dkfeat.store.shards.columns import ARROW_TYPES, kinds, lists, required_table, to_table
 from dkfeat.store.storage.base import META, Storage
-from dkfeat.validation import moved_parameters
 
 if TYPE_CHECKING:
     from dask.distributed import Client

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
+from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.runners.open import LazyRunner
@@ -24,7 +25,7 @@ from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import ALGORITHM, Checkpoints, EpochLines, Training
 from dkfeat.learn.sgd.parallel import Averaging
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
-from dkfeat.validation import check_choice, check_seed, moved_parameters
+from dkfeat.validation import check_choice, check_seed
 
 if TYPE_CHECKING:
     from dask.distributed import Client

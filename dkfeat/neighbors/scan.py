@@ -13,6 +13,7 @@ import numpy as np
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.codes import best_rows, empty_heaps, merged
+from dkfeat.deprecation import P, R, moved_parameters
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.open import as_path
 from dkfeat.engine.progress import ProgressState
@@ -28,7 +29,6 @@ from dkfeat.store.shards.columns import index_table
 from dkfeat.store.shards.reader import ShardReader
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC
-from dkfeat.validation import P, R, moved_parameters
 
 if TYPE_CHECKING:
     from dask.distributed import Client

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import RESERVED, PackedCodes, RowBlock
+from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
@@ -27,7 +28,7 @@ from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.storage import is_read_only, open_storage
 from dkfeat.store.storage.base import SPEC
-from dkfeat.validation import check_choice, check_integer, moved_parameters
+from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
     import dask.array as da
