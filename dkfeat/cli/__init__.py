@@ -15,7 +15,8 @@ import click
 import dkfeat
 from dkfeat.cli.commands.demo import datasets, demo
 from dkfeat.cli.commands.featurize import featurize, plan
-from dkfeat.cli.commands.folders import abort, break_lock, clean, inspect, quarantine, report, status, verify
+from dkfeat.cli.commands.inspect import inspect, quarantine, report, status
+from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
 from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, index, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.run import run
