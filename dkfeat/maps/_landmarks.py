@@ -28,7 +28,7 @@ from dkfeat.kernels._rows import HeldColumns
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS, of_inner_products
 from dkfeat.kernels.minmax import GmmColumns, exponentiated
 from dkfeat.kernels.rbf import unit_rows
-from dkfeat.projections import add_dense, add_listed
+from dkfeat.projections.dense import add_dense, add_listed
 from dkfeat.validation import rows_as_csr
 
 _MOST_BYTES = MAX_BYTES - 2**16

@@ -23,7 +23,7 @@ from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._landmarks import LandmarkKernel, Landmarks, as_tiles, choose_rows, landmark_kernel
 from dkfeat.maps._rows import RowsFrom, count_rows, dask_width, is_dask, slice_rows, take_rows
-from dkfeat.projections import add_dense
+from dkfeat.projections.dense import add_dense
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, check_seed, rows_as_csr
 
 _NOISE = 3000.0
