@@ -10,7 +10,7 @@ import pyarrow as pa
 from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import KEPT_TYPES, RESERVED, PackedCodes, RowBlock
-from dkfeat.config import Layout
+from dkfeat.config.job import Layout
 from dkfeat.errors import InputError, ShardError
 
 if TYPE_CHECKING:
