@@ -14,7 +14,8 @@ from dkfeat.blocks import SourceFile
 from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.open import Opened
 from dkfeat.engine.scan import check_bad_rows, run_scan, suggesting_quarantine
-from dkfeat.engine.tasks.job import Job, fit_to_rows, load_map
+from dkfeat.engine.tasks.job import Job
+from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.maps import CLASSES, FeatureMap
 from dkfeat.sources.base import Scan, Source

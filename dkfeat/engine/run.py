@@ -15,7 +15,8 @@ from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import Resolved
 from dkfeat.engine.runners.local import Runner
 from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine, warn_unterminated
-from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env, sidecar_files
+from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.filesystems.urls import is_url, shown_url
 from dkfeat.sources.base import Source
 from dkfeat.store.commit.batch import Batch

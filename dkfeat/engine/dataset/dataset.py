@@ -17,7 +17,7 @@ from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
-from dkfeat.engine.tasks.job import load_map
+from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.html import card

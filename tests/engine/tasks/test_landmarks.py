@@ -14,7 +14,7 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.clusters import local_cluster
-from dkfeat.engine.tasks import job
+from dkfeat.engine.tasks import landmarks
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.store.storage import open_storage
 from tests.conftest import libsvm_text
@@ -185,7 +185,7 @@ def test_damaged_landmarks__in_a_worker_end_the_run_cleanly(source, tmp_path):
     def damage(state):
         if (state.stage, state.tasks) == ("featurize", 2):
             landmarks_file(target).write_bytes(b"damaged")
-            job._maps.clear()  # as in a new process
+            landmarks._maps.clear()  # as in a new process
 
     with pytest.raises(ShardError, match="damaged"):
         featurized(source, target, map=nystroem(), progress=damage, scheduler="synchronous")
@@ -196,7 +196,7 @@ def test_hostile_spec__cannot_name_another_file(golden):
     spec = dict(dkfeat.open_shards(golden).spec["map"])
     for name in ("../../x", "a" * 63, 7, "A" * 64):
         with pytest.raises(ShardError, match="which is not a SHA-256"):
-            job.load_map({**spec, "landmarks": name}, open_storage(golden))
+            landmarks.load_map({**spec, "landmarks": name}, open_storage(golden))
 
 
 def test_source_without_rows__is_refused(tmp_path):
@@ -210,7 +210,7 @@ def test_source_that_shrinks_after_the_scan__is_refused(source):
     scan = dkfeat.scan(source)
     scanned = source.resolve(scan)
     split = scan.splits[0]
-    task = job.TakeRows(scanned, {0: np.array([0, scan.rows_per_split[0]])})
+    task = landmarks.TakeRows(scanned, {0: np.array([0, scan.rows_per_split[0]])})
     with pytest.raises(SpecConflictError, match="rows were read, but it had more than"):
         task(split, lambda: False)
 
