@@ -21,10 +21,10 @@ from sklearn.metrics import (
 
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.rows import indicator
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.local import InOrder, until_stopped
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.engine.tables import ShardSource
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluation import RATES, Evaluation
 from dkfeat.learn.model import LinearModel, Moments, load_model

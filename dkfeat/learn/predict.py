@@ -21,6 +21,7 @@ from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import dataset_reader
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import (
     BAD_ROW_PARAMETERS,
     TARGET_PARAMETERS,
@@ -35,7 +36,7 @@ from dkfeat.engine.resolve import PIECE_BYTES, Resolved, inherit_row_options, ma
 from dkfeat.engine.run import execute
 from dkfeat.engine.runners.local import ProcessCache
 from dkfeat.engine.scan import warn_unterminated
-from dkfeat.engine.tables import ORIGIN, ShardSource, origin_columns
+from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import TARGET_PARAMETERS, Target, move_to_target, open_run
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import DROPPED, Resolved
 from dkfeat.engine.run import execute
-from dkfeat.engine.tables import ShardsJob, ShardSource
+from dkfeat.engine.tables import ShardsJob
 from dkfeat.errors import InputError, SpecConflictError
 from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
 from dkfeat.neighbors.scan import former_parameters

@@ -15,11 +15,12 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.codes import best_rows, empty_heaps, merged
 from dkfeat.deprecation import P, R, moved_parameters
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import as_path
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES
 from dkfeat.engine.runners.local import until_stopped
-from dkfeat.engine.tables import ShardSource, TableJob, TableSpec, write_table
+from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.maps._sampled import SampledMap

@@ -13,10 +13,11 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import binding_spec
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import must_agree
-from dkfeat.engine.tables import ShardSource, TableJob, TableSpec, write_table
+from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.scan import first_row, own_rows

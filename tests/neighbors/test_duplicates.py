@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 import dkfeat
-from dkfeat.engine.tables import ShardSource
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
 from dkfeat.neighbors.deduplication import pairs

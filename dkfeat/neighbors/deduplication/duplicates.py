@@ -15,10 +15,11 @@ import dask
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.engine.tables import ORIGIN, ShardSource, TableJob, TableSpec, origin_columns, write_table
+from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path, printable
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, record_of

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.scan import run_stage
-from dkfeat.engine.tables import ShardSource
 from dkfeat.neighbors.deduplication.pairs import (
     MAX_COMPARISONS,
     STANDARD_ERRORS,
