@@ -121,7 +121,7 @@ def on_cluster(path, n_rows, folder, n_workers, repeats):
     import psutil
 
     import dkfeat
-    from dkfeat.engine.clusters import local_cluster
+    from dkfeat.engine.clusters.local import local_cluster
 
     gcws = dkfeat.GCWSFeatures(n_components=COMPONENTS, i_bits=8, random_state=0)
     options = {"n_features": COLUMNS, "zero_based": False, "label_dtype": "int64"}

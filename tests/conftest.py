@@ -156,7 +156,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, tiny_rows) -> Path:
 @pytest.fixture(scope="session")
 def cluster_client() -> Iterator[object]:
     """Client of one embedded cluster of two worker processes for the whole session."""
-    from dkfeat.engine.clusters import local_cluster
+    from dkfeat.engine.clusters.local import local_cluster
 
     with local_cluster(n_workers=2, threads_per_worker=1) as client:
         yield client

@@ -333,7 +333,7 @@ def _fill_defaults(ctx: click.Context) -> None:
     """
     names = {parameter.name for parameter in ctx.command.params}
     if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:
-        from dkfeat.engine.clusters import read_defaults
+        from dkfeat.engine.runners.defaults import read_defaults
 
         configured = read_defaults().progress
         ctx.params["progress"] = ctx.params["progress"] if configured is None else configured

@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_info
 
 import dkfeat
 from dkfeat.doctor import Check
-from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.runners.connect import connect, read_address
+from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.errors import ClusterError, CommitConflictError, CommitError, DkfeatError, cause_of
 from dkfeat.filesystems.urls import hider, shown_url
 from dkfeat.maps.darts import DartFeatures

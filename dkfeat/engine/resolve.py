@@ -11,8 +11,8 @@ from typing import Any
 from sklearn.base import clone
 
 from dkfeat.blocks import SourceFile
-from dkfeat.engine.clusters import read_defaults
 from dkfeat.engine.open import Opened
+from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.scan import check_bad_rows, run_scan, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map

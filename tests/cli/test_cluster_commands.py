@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from dkfeat.cli import cli
-from dkfeat.engine.clusters import local_cluster
+from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners.connect import read_address
 from dkfeat.learn.model import load_model
 from tests.programs import ROOT, start
@@ -94,7 +94,7 @@ def test_job__parts_share_one_cluster_and_have_reports_of_their_own(tiny_folder,
     pytest.importorskip("bokeh", reason="performance reports need bokeh")
     started_clusters = []
     monkeypatch.setattr(
-        "dkfeat.engine.clusters.local_cluster",
+        "dkfeat.engine.clusters.open.local_cluster",
         lambda *sizes: started_clusters.append(sizes) or local_cluster(*sizes),
     )
     (tmp_path / "c.yaml").write_text("{kind: local, n_workers: 2}")

@@ -5,7 +5,7 @@ import yaml
 
 from dkfeat.config import LocalClusterConfig, SlurmClusterConfig, load_cluster
 from dkfeat.config.execution import CLUSTERS, read_cluster
-from dkfeat.engine.clusters import kubernetes_keywords, slurm_keywords, ssh_keywords
+from dkfeat.engine.clusters.open import kubernetes_keywords, slurm_keywords, ssh_keywords
 from dkfeat.errors import ConfigError
 
 FILES = Path(__file__).parents[2] / "conf" / "cluster"

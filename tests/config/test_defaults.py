@@ -11,7 +11,7 @@ import pytest
 import dkfeat
 from dkfeat.cli.commands.run import load_job
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.clusters import read_defaults
+from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.open import fill_where, open_runner
 from dkfeat.errors import ConfigError
 from tests.cli.test_commands import run

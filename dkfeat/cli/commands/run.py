@@ -42,7 +42,7 @@ def load_job(path: str, needs: str | None = None) -> config.JobConfig:
     For the arguments, see `load_config`.
     """
     from dkfeat.config.settings import errors_at
-    from dkfeat.engine.clusters import read_defaults
+    from dkfeat.engine.runners.defaults import read_defaults
 
     job = config.load_config(path, needs, read_defaults())
     for section in ("featurize", "predict", "evaluate"):
@@ -75,7 +75,7 @@ def _open_runs(run: config.RunConfig, parts: Sequence[Part]) -> Iterator[Iterato
     A cluster that the file names is started by the first part that needs it, and is used by all parts. Each part has
     its own performance report: report.html, report-2.html, …
     """
-    from dkfeat.engine.clusters import SharedCluster
+    from dkfeat.engine.clusters.open import SharedCluster
 
     with ExitStack() as stack:
         if run.cluster is not None:

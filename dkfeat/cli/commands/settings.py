@@ -140,7 +140,7 @@ def show() -> None:
     """
     import dask
 
-    from dkfeat.engine.clusters import origins, read_defaults
+    from dkfeat.engine.runners.defaults import origins, read_defaults
 
     values = {name.replace("_", "-"): value for name, value in read_defaults().to_mapping().items()}
     where = {key: origin for key, origin in origins().items() if values.get(key) is not None}
@@ -187,7 +187,7 @@ def _check(path: str) -> tuple[dict[str, Any], str]:
     from dkfeat.cli.commands.run import SECTIONS, load_job
     from dkfeat.config.execution import read_cluster
     from dkfeat.config.settings import errors_at, read_yaml
-    from dkfeat.engine.clusters import check_memory
+    from dkfeat.engine.clusters.local import check_memory
 
     content = read_yaml(path, "a job file or a cluster file")
     with errors_at(path):

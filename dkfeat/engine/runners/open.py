@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from dkfeat.config.execution import SCHEDULERS, ExecutionConfig
-from dkfeat.engine import clusters
+from dkfeat.engine.clusters.local import check_memory, local_cluster, share_cores
+from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
+from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.local import Runner, open_local
 from dkfeat.errors import ConfigError
 from dkfeat.messages import meant
@@ -72,11 +74,11 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         _check_client(client)
         _check_sizes(run, "a client")
         opening = nullcontext(client)
-    elif isinstance(cluster, clusters.SharedCluster):
+    elif isinstance(cluster, SharedCluster):
         opening, n_threads = cluster.opened(), cluster.config.n_threads
     elif cluster is not None:
-        config = clusters.as_cluster(cluster, **sizes)
-        opening, n_threads = clusters.open_cluster(config), config.n_threads
+        config = as_cluster(cluster, **sizes)
+        opening, n_threads = open_cluster(config), config.n_threads
     elif run.scheduler_file is not None:
         if any(value is not None for value in sizes.values()):
             raise ConfigError(
@@ -84,9 +86,9 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
             )
         opening = _connection(None, run.scheduler_file)
     elif (scheduler := _scheduler(run)) == "cluster":
-        clusters.share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts
-        clusters.check_memory(run.memory_limit)
-        opening = clusters.local_cluster(**sizes, profile=run.performance_report is not None)
+        share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts
+        check_memory(run.memory_limit)
+        opening = local_cluster(**sizes, profile=run.performance_report is not None)
     else:
         _check_sizes(run, scheduler)
         if scheduler in LOCAL and run.performance_report is not None:
@@ -94,7 +96,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
                 f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
             )
         if scheduler in LOCAL:
-            n_workers, _ = clusters.share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
+            n_workers, _ = share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
             return open_local(scheduler, n_workers, run.in_flight)
         opening = _connection(scheduler)
     if run.performance_report is not None:
@@ -117,7 +119,7 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
     elsewhere : bool
         True if tasks run on an existing client; then only `in_flight` is filled in.
     """
-    defaults = clusters.read_defaults()
+    defaults = read_defaults()
     if not elsewhere and all(getattr(run, name) is None for name in (*WHERE_OPTIONS, "n_workers", "memory_limit")):
         run = replace(run, **{name: getattr(defaults, name) for name in WHERE_OPTIONS})
     names = ["in_flight"]

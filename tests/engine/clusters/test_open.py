@@ -15,7 +15,7 @@ import yaml
 
 import dkfeat
 from dkfeat.config import ExecutionConfig, LocalClusterConfig, SlurmClusterConfig, SSHClusterConfig
-from dkfeat.engine import clusters
+from dkfeat.engine.clusters import open as clusters
 from dkfeat.engine.runners.connect import read_address
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError

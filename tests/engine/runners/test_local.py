@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.clusters import local_cluster
+from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners import local
 from dkfeat.engine.runners.connect import connect
 from dkfeat.engine.runners.distributed import ClientRunner

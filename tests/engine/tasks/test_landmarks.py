@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.engine.clusters import local_cluster
+from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.tasks import landmarks
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.store.storage import open_storage

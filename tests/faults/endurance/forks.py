@@ -35,7 +35,7 @@ FORKS.set_forkserver_preload(
         "tests.faults.endurance.nights",
         "tests.faults.endurance.memory",
         "dkfeat.cli.commands.featurize",
-        "dkfeat.engine.clusters",
+        "dkfeat.engine.clusters.open",
         "dkfeat.engine.runners.distributed",
         "dkfeat.maps.nystroem",
     ]

@@ -144,7 +144,7 @@ def test_damaged_file__commits_nothing_and_keeps_the_others(tmp_path, ending, da
 def test_missing_source__is_told_before_workers_start(tmp_path, pattern, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "dangling.svm").symlink_to(tmp_path / "nowhere")
-    monkeypatch.setattr("dkfeat.engine.clusters.local_cluster", lambda *_: pytest.fail("a cluster was started"))
+    monkeypatch.setattr("dkfeat.engine.runners.open.local_cluster", lambda *_: pytest.fail("a cluster was started"))
     with pytest.raises(SourceNotFoundError, match=pattern.replace("*", r"\*")) as caught:
         featurized(str(tmp_path / pattern), tmp_path / "features", n_workers=2)
     assert caught.value.exit_code == 2

@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from dkfeat.engine.clusters import local_cluster
+from dkfeat.engine.clusters.local import local_cluster
 from tests import programs
 from tests.engine.helpers import featurized, gcws
 from tests.faults.resumed import assert_resumes

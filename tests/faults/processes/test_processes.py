@@ -22,7 +22,7 @@ from distributed import Client
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.clusters import local_cluster
+from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners import distributed as distributed_runner
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError

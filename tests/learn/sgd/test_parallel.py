@@ -11,7 +11,7 @@ from sklearn.datasets import dump_svmlight_file, load_digits
 import dkfeat
 from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.clusters import local_cluster
+from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.dataset.rows import RowsCache
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.learn.sgd import parallel as averaging
@@ -112,7 +112,7 @@ def test_train__parts_give_the_same_bits_on_any_scheduler(folder, three_parts):
 def test_train__with_refit_starts_the_cluster_once(folder, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(
-        "dkfeat.engine.clusters.local_cluster",
+        "dkfeat.engine.clusters.open.local_cluster",
         lambda *sizes: started.append(sizes) or local_cluster(*sizes),
     )
     (tmp_path / "cluster.yaml").write_text("{kind: local, n_workers: 2, threads_per_worker: 1}")
