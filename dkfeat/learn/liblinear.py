@@ -27,7 +27,8 @@ from dkfeat.learn.checks import (
     no_weight,
     task_of,
 )
-from dkfeat.learn.model import LinearModel, Score, predictions_of
+from dkfeat.learn.model import LinearModel
+from dkfeat.learn.scores import Score, predictions_of
 from dkfeat.learn.sgd.rows import is_held_out, labelled_batches
 
 if TYPE_CHECKING:

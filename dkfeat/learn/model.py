@@ -11,34 +11,31 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import issparse
 from scipy.special import expit, log_expit, softmax
 
-from dkfeat.archives import pack_arrays, unpack_array
+from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, take_rows
-from dkfeat.canonical import parse_object, typed
-from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.filesystems.urls import local_path
+from dkfeat.canonical import typed
+from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.html import card
+from dkfeat.learn.model_files import ARRAYS, FORMAT, Facts, ListedArray, check_target, files_of, model_text, read_array
+from dkfeat.learn.scores import Score, predictions_of
 from dkfeat.messages import counted, show_bytes
 from dkfeat.store.manifest.manifest import labels_shown
 from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
 from dkfeat.store.manifest.model_folder import (
-    ARRAY_NAME,
     MODEL_FILE,
     LocalFolder,
-    check_model_folder,
     model_files,
     open_model_folder,
     parse_model_file,
-    read_model_file,
     seal_model_file,
 )
-from dkfeat.store.outputs import check_outside
-from dkfeat.store.storage.base import Storage, read_required
+from dkfeat.store.storage.base import Storage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,8 +55,6 @@ SHOWN_EPOCHS = 20
 """Number of epochs of the history shown in a notebook."""
 SCORED_BYTES = 32 << 20
 """Features decoded at a time while scoring, in bytes."""
-FORMAT = 1
-ARRAYS = ("coef", "intercept")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -335,14 +330,14 @@ class LinearModel:
         }
         target = open_model_folder(folder, storage_options)
         with target.saving() if isinstance(target, LocalFolder) else nullcontext(lambda: False) as is_alone:
-            former, listed = _files_of(target), {}
+            former, listed = files_of(target), {}
             for name in ARRAYS:
                 buffer = io.BytesIO()
                 np.save(buffer, getattr(self, name), allow_pickle=False)
                 data = buffer.getvalue()
                 digest = hashlib.sha256(data).hexdigest()
                 file = f"{name}-{digest[:12]}.npy"
-                listed[name] = _Array(file=file, sha256=digest, shape=list(getattr(self, name).shape))
+                listed[name] = ListedArray(file=file, sha256=digest, shape=list(getattr(self, name).shape))
                 target.replace(file, data)
             kept = {entry["file"] for entry in listed.values()}
             if self.map_arrays:
@@ -384,45 +379,15 @@ def load_model(
     if isinstance(folder, LinearModel):
         return folder
     target = open_model_folder(folder, storage_options)
-    text = _model_text(target)
+    text = model_text(target)
     while True:
         try:
             return _read(target, text)
         except (ShardError, FileNotFoundError):
-            now = _model_text(target)
+            now = model_text(target)
             if now == text:
                 raise
             text = now  # another model was saved meanwhile, and the former model's files are gone
-
-
-def _model_text(target: Storage) -> bytes:
-    text = read_model_file(target)
-    if text is None:
-        raise SourceNotFoundError(
-            f"{target.url} holds no model ({MODEL_FILE} is missing); "
-            f"make one by `dkfeat train SHARDS --out {target.url}`"
-        )
-    return text
-
-
-class _Array(TypedDict):
-    file: str
-    sha256: str
-    shape: list[int]
-
-
-class _Listed(TypedDict):
-    arrays: dict[str, _Array]
-
-
-class _Facts(_Listed):
-    map: dict[str, Any]
-    input: dict[str, Any]
-    classes: list[Any]
-    task: str
-    training: dict[str, Any]
-    history: list[dict[str, Any]]
-    manifest_sha256: str | None
 
 
 def _read(target: Storage, text: bytes) -> LinearModel:
@@ -435,8 +400,8 @@ def _read(target: Storage, text: bytes) -> LinearModel:
         )
     if values.get("format") != FORMAT:
         raise ShardError(f"{where}: not a model of format {FORMAT}")
-    facts = typed(values, _Facts, where)
-    arrays = {name: _read_array(target, name, facts["arrays"].get(name)) for name in ARRAYS}
+    facts = typed(values, Facts, where)
+    arrays = {name: read_array(target, name, facts["arrays"].get(name)) for name in ARRAYS}
     landmarks, labels = landmarks_of(values), facts["classes"]
     try:
         return LinearModel(
@@ -454,59 +419,6 @@ def _read(target: Storage, text: bytes) -> LinearModel:
         raise ShardError(f"{target.url}: not a model that dkfeat saved: {error}") from error
 
 
-def _files_of(target: Storage) -> set[str]:
-    """Return the names of the files that ``model.json`` lists; none if it is missing or damaged."""
-    try:
-        values = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
-        names = {entry["file"] for entry in typed(values, _Listed, MODEL_FILE)["arrays"].values()}
-        landmarks = landmarks_of(values)
-        kept = set() if landmarks is None else {sidecar_name("landmarks", landmarks)}
-    except ShardError:
-        return set()
-    return kept | {name for name in names if ARRAY_NAME.fullmatch(name)}
-
-
-def _read_array(target: Storage, name: str, entry: _Array | None) -> Any:
-    if entry is None or not ARRAY_NAME.fullmatch(entry["file"]) or not entry["file"].startswith(f"{name}-"):
-        raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a file name that dkfeat writes")
-    path = f"{target.url}/{entry['file']}"
-    data = read_required(target, entry["file"], f"{MODEL_FILE} lists it; train again or restore it from a copy")
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise ShardError(f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged")
-    try:
-        array = unpack_array(data, path)
-    except Exception as fault:  # numpy raises many kinds of exceptions for crafted headers
-        raise ShardError(f"{path}: not an array that dkfeat writes: {str(fault)[:200]}") from None
-    if list(array.shape) != entry["shape"] or array.dtype != np.float32:
-        raise ShardError(
-            f"{path}: holds {array.dtype} of shape {array.shape}, {MODEL_FILE} says float32 of {entry['shape']}"
-        )
-    return array
-
-
-def check_target(
-    folder: str | os.PathLike[str],
-    storage_options: Mapping[str, Any] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-) -> None:
-    """Check, before training, that a model can be saved in a folder or at a URL. The check leaves no files behind.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds something that is not a model, is in a data set or another model, or contains the folder
-        `checkpoint`.
-    CommitError
-        If files cannot be created there.
-    """
-    target = open_model_folder(folder, storage_options)
-    check_outside(folder, storage_options, allowed="a model")
-    state, root = (None if each is None else local_path(os.fspath(each)) for each in (checkpoint, folder))
-    if state is not None and root in (state, *state.parents):
-        raise ConfigError(f"the checkpoint {checkpoint} is in the folder of the model, {folder}; choose another folder")
-    check_model_folder(target)
-
-
 def _check_classes(task: str, classes: NDArray[Any]) -> None:
     if task not in TASKS:
         raise InputError(f"task={task!r}, but a model's task is one of {', '.join(TASKS)}")
@@ -521,141 +433,3 @@ def _check_classes(task: str, classes: NDArray[Any]) -> None:
         raise InputError(
             f"classes of a {task} model must be {wanted} ascending int64 or float64 labels, got {classes!r:.200}"
         )
-
-
-def predictions_of(task: str, classes: NDArray[Any], scores: NDArray[Any]) -> Any:
-    """Turn scores into predictions, as `LinearModel.predict` returns them; equal scores go to the lower label.
-
-    Parameters
-    ----------
-    task : str
-        Task of a `LinearModel`.
-    classes : ndarray of shape (n_classes,)
-    scores : ndarray of shape (n, n_outputs), or (n,) for one output
-    """
-    if task == "multilabel":
-        return csr_matrix((scores > 0).astype(np.uint8))
-    if scores.ndim == 2 and scores.shape[1] == 1:
-        scores = scores[:, 0]
-    if task == "regression":
-        return scores
-    return classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
-
-
-class Moments:
-    """Number, mean and sum of squared deviations of values, added batch by batch.
-
-    Notes
-    -----
-    Batches are combined by the formulas of Chan, Golub and LeVeque (1983).
-
-    Examples
-    --------
-    >>> moments = Moments()
-    >>> moments.add(np.array([1.0, 2.0]))
-    >>> moments.add(np.array([6.0]))
-    >>> moments.n, moments.mean, moments.squared_deviations
-    (3, 3.0, 14.0)
-    """
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean = self.squared_deviations = 0.0
-
-    def add(self, values: NDArray[Any]) -> None:
-        """Add values of shape (n,)."""
-        if len(values):
-            mean = float(np.mean(values, dtype=np.float64))
-            self._join(len(values), mean, float(np.square(values - mean).sum()))
-
-    def __iadd__(self, other: Moments) -> Self:
-        """Add the values of other moments."""
-        if other.n:
-            self._join(other.n, other.mean, other.squared_deviations)
-        return self
-
-    def _join(self, n: int, mean: float, squared_deviations: float) -> None:
-        total, shift = self.n + n, mean - self.mean
-        self.squared_deviations += squared_deviations
-        self.squared_deviations += shift * (shift * self.n * n / total)  # `shift**2` raises an error on overflow
-        self.mean += shift * n / total
-        self.n = total
-
-
-class Score:
-    """Accuracy of a classifier, or the coefficient of determination R² of a regression, over batches of rows.
-
-    Parameters
-    ----------
-    task : str
-        Task of a `LinearModel`.
-
-    Examples
-    --------
-    >>> score = Score("binary")
-    >>> score.add(np.array([1, 1]), np.array([1, -1]))
-    >>> score.add(np.array([-1]), np.array([-1]))
-    >>> round(score.value, 2)
-    0.67
-    """
-
-    def __init__(self, task: str) -> None:
-        self._regression = task == "regression"
-        self.n_rows = 0
-        self._hits = 0
-        self._error = 0.0
-        self._labels = Moments()
-
-    def add(self, predicted: Any, y_true: Any) -> None:
-        """Add rows with their predictions and labels.
-
-        An indicator matrix of labels may have additional columns for labels that are not classes; rows with such labels
-        count as wrong.
-        """
-        n_rows = y_true.shape[0]
-        if not n_rows:
-            return
-        if self._regression:
-            y_true = np.asarray(y_true, dtype=np.float64)
-            self._error += float(np.square(y_true - predicted).sum())
-            self._labels.add(y_true)
-        elif issparse(y_true) or issparse(predicted) or y_true.ndim == 2:
-            width = predicted.shape[1]
-            differences = np.asarray((predicted != y_true[:, :width]).sum(axis=1)).ravel()
-            self._hits += int(np.count_nonzero(differences + np.asarray(y_true[:, width:].sum(axis=1)).ravel() == 0))
-        else:
-            self._hits += int(np.count_nonzero(predicted == y_true))
-        self.n_rows += n_rows
-
-    @property
-    def value(self) -> float | None:
-        """Score of the rows so far; None without rows, or for a regression whose labels are all equal."""
-        if self._regression:
-            return 1 - self._error / self._labels.squared_deviations if self._labels.squared_deviations > 0 else None
-        return self._hits / self.n_rows if self.n_rows else None
-
-
-def paired_difference(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> tuple[float, float]:
-    """Compare two models on the same rows.
-
-    Parameters
-    ----------
-    one, other : ndarray of bool, shape (n_samples,)
-        For each row, whether the model is right.
-
-    Returns
-    -------
-    difference : float
-        Accuracy of `one` less that of `other`.
-    error : float
-        Its standard error. Rows on which both are right or both wrong add nothing to it.
-
-    Examples
-    --------
-    >>> difference, error = paired_difference(np.array([True] * 9 + [False]), np.array([True] * 8 + [False] * 2))
-    >>> f"{difference:.2f} {error:.2f}"
-    '0.10 0.10'
-    """
-    differences = one.astype(np.float64) - other
-    n_rows = len(differences)
-    return float(differences.mean()), float(differences.std() / max(n_rows - 1, 1) ** 0.5)

@@ -21,8 +21,9 @@ from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.checks import check_class_weight, check_fits, check_same_features, class_weights, classes_of, task_of
 from dkfeat.learn.model import LinearModel
+from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
-from dkfeat.learn.sgd.epochs import ALGORITHM, Checkpoints, EpochLines, Training
+from dkfeat.learn.sgd.epochs import EpochLines, Training
 from dkfeat.learn.sgd.parallel import Averaging
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.validation import check_choice, check_seed

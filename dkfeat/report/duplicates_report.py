@@ -22,7 +22,7 @@ from dkfeat.neighbors import Duplicates
 from dkfeat.neighbors.deduplication.result import GROUPS, RECORD
 from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report import page
-from dkfeat.report.run_report import safe_source
+from dkfeat.report.estimates import safe_source
 from dkfeat.store.commit.run_log import read_logs
 from dkfeat.store.storage.base import SPEC
 

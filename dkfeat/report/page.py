@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dkfeat.html import card, render
 from dkfeat.maps._kernel_estimates import error_band
-from dkfeat.plot import STYLE, has_matplotlib
+from dkfeat.plot.style import STYLE, has_matplotlib
 from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:

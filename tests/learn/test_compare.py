@@ -18,10 +18,12 @@ from dkfeat.cli import cli
 from dkfeat.cli.options import make_solver
 from dkfeat.config.train import SGD, Liblinear
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn.compare import MAPS, Fits, FitSettings, compare, held_out_parts
-from dkfeat.learn.comparison import Comparison, Result
+from dkfeat.learn.compare.compare import compare
+from dkfeat.learn.compare.comparison import Comparison, Result
+from dkfeat.learn.compare.fits import MAPS, Fits, FitSettings, held_out_parts
 from dkfeat.learn.liblinear import split_held_out
-from dkfeat.plot import accuracy_against_k, draw
+from dkfeat.plot import accuracy_against_k
+from dkfeat.plot.style import draw
 from tests.cli.test_commands import run
 
 FEW = {

@@ -16,7 +16,7 @@ from sklearn import metrics
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.learn.evaluate import ScoreBins, accumulator_for
+from dkfeat.learn.evaluate.accumulators import ScoreBins, accumulator_for
 from tests.cli.test_commands import run
 from tests.learn.fakes import write_rows
 from tests.learn.test_predict import BLOCK, predicted, trained

@@ -11,7 +11,8 @@ from dkfeat import GCWSFeatures, load_model
 from dkfeat.canonical import fingerprint
 from dkfeat.engine.open import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
-from dkfeat.learn import model as model_files
+from dkfeat.learn import model as models
+from dkfeat.learn import model_files
 from dkfeat.learn.model import LinearModel
 from dkfeat.store.manifest.model_folder import LocalFolder
 from tests.conftest import peak_bytes
@@ -203,29 +204,29 @@ def test_check_target__a_checkpoint_inside_of_the_model(tmp_path):
 
 
 def test_save__of_two_at_once_the_last_one_wins_as_a_whole(tmp_path, monkeypatch):
-    seal = model_files.seal_model_file
+    seal = models.seal_model_file
 
     def slowly(facts):
-        monkeypatch.setattr(model_files, "seal_model_file", seal)
+        monkeypatch.setattr(models, "seal_model_file", seal)
         make_model(seed=3).save(tmp_path)
         return seal(facts)
 
     make_model(seed=1).save(tmp_path)
-    monkeypatch.setattr(model_files, "seal_model_file", slowly)
+    monkeypatch.setattr(models, "seal_model_file", slowly)
     make_model(seed=2).save(tmp_path)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=2).coef)
 
 
 def test_load_model__while_another_is_saved(tmp_path, monkeypatch):
-    read = model_files._read_array
+    read = models.read_array
 
     def late(*arguments):
-        monkeypatch.setattr(model_files, "_read_array", read)
+        monkeypatch.setattr(models, "read_array", read)
         make_model(seed=2).save(tmp_path)
         return read(*arguments)
 
     make_model(seed=1).save(tmp_path)
-    monkeypatch.setattr(model_files, "_read_array", late)
+    monkeypatch.setattr(models, "read_array", late)
     np.testing.assert_array_equal(load_model(tmp_path).coef, make_model(seed=2).coef)
 
 

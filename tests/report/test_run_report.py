@@ -15,7 +15,7 @@ from sklearn.base import clone
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, ShardError
-from dkfeat.report.run_report import gives_features, sample_rows
+from dkfeat.report.estimates import gives_features, sample_rows
 from tests.cli.test_commands import run
 from tests.conftest import first_quick, libsvm_text
 

@@ -194,7 +194,7 @@ def _divide(lines: Iterable[bytes], files: tuple[Path, Path], seed: int) -> None
 
 def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
-    from dkfeat.learn.compare import linear_accuracy
+    from dkfeat.learn.compare.fits import linear_accuracy
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict import prediction_source
 

@@ -25,7 +25,7 @@ from dkfeat.cli.rows import rows_given, source_options
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
 
 if TYPE_CHECKING:
-    from dkfeat.learn.evaluation import Evaluation
+    from dkfeat.learn.evaluate.evaluation import Evaluation
 
 
 @click.command(cls=DkfeatCommand)
@@ -136,8 +136,8 @@ def evaluate(
       dkfeat evaluate model test.svm.xz --json
       dkfeat evaluate model predictions
     """
-    from dkfeat.learn.evaluate import evaluate as run
-    from dkfeat.learn.evaluation import check_report_folder
+    from dkfeat.learn.evaluate.evaluate import evaluate as run
+    from dkfeat.learn.evaluate.evaluation import check_report_folder
     from dkfeat.learn.model import load_model
 
     if out is not None:

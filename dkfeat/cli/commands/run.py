@@ -151,8 +151,8 @@ def _predict(part: config.PredictConfig, run: config.RunConfig) -> Result:
 
 
 def _evaluate(part: config.EvaluateConfig, run: config.RunConfig) -> Result:
-    from dkfeat.learn.evaluate import evaluate
-    from dkfeat.learn.evaluation import check_report_folder
+    from dkfeat.learn.evaluate.evaluate import evaluate
+    from dkfeat.learn.evaluate.evaluation import check_report_folder
 
     if part.out is not None:  # fails before the evaluation, not after
         check_report_folder(part.out, overwrite=part.overwrite)

@@ -124,7 +124,7 @@ def train_and_save(
         Entry of its history for the epoch that it is from.
     """
     from dkfeat.engine.open import Target
-    from dkfeat.learn.model import check_target
+    from dkfeat.learn.model_files import check_target
     from dkfeat.learn.train import train as run
 
     if out is not None:
@@ -224,8 +224,8 @@ def compare(
       dkfeat compare train.svm --test test.svm --out comparison
       dkfeat compare train.svm --maps gcws,nrff --k 128,512 --C 1,10
     """
-    from dkfeat.learn.compare import compare as run
-    from dkfeat.learn.comparison import FILES
+    from dkfeat.learn.compare.compare import compare as run
+    from dkfeat.learn.compare.comparison import FILES
     from dkfeat.store.outputs import check_folder
 
     if out is not None:

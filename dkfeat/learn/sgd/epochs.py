@@ -1,32 +1,23 @@
-"""Epochs of a training: descent, scores, choice of a model, checkpoints and progress lines."""
+"""Epochs of a training: descent, scores, choice of a model, and progress lines."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.canonical import dumps, parse_object
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.progress import NotebookLine, Progress
-from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
-from dkfeat.filesystems.urls import is_url
-from dkfeat.learn.model import Score, predictions_of
+from dkfeat.errors import ConfigError
+from dkfeat.learn.scores import Score, predictions_of
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
-from dkfeat.store.outputs import check_outside
-from dkfeat.store.storage.base import passed
-from dkfeat.store.storage.local import flush_folder
 
 if TYPE_CHECKING:
+    from dkfeat.learn.sgd.checkpoint import Checkpoints
     from dkfeat.learn.sgd.rows import TrainingRows
 
 
@@ -318,165 +309,3 @@ def _few_rows(batches: Iterable[tuple[Any, Any]], n_scores: int) -> Iterator[tup
 
 def _orderable(score: float | None) -> float:
     return -np.inf if score is None or np.isnan(score) else score
-
-
-CURRENT, FORMER = "checkpoint", "checkpoint.former"
-FROM_START = "start again with checkpoint=dkfeat.Target(folder, resume=False), --no-resume"
-FORMAT = 1
-EVERY_SECONDS = 30.0
-"""Minimum time between two checkpoints."""
-ALGORITHM = "algorithm"
-"""Key of the pins with the version of the training algorithm."""
-_DIGEST, _COUNT = 32, 8
-_HEADER_START = b'{"format":'
-
-
-class Checkpoints:
-    """Checkpoints of one training in a local folder.
-
-    A file holds a line of JSON and arrays in NumPy's ``.npy`` format, without pickle, followed by their SHA-256. It is
-    written under a temporary name, flushed to disk and renamed, after the previous file has been renamed to
-    ``checkpoint.former``, so that one of the two files is intact whenever the process is killed.
-
-    Parameters
-    ----------
-    folder : str or path
-        Folder of the checkpoints; created if missing.
-    pins : mapping
-        Plain JSON values that a checkpoint and the training that continues from it must share.
-
-    Raises
-    ------
-    ConfigError
-        If the folder is a URL, is or lies in a data set or a model, or has a file ``checkpoint`` of another program, or
-        if its path is empty.
-    CommitError
-        If the folder cannot be created.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], pins: Mapping[str, Any]) -> None:
-        if not os.fspath(folder):
-            raise ConfigError("checkpoint='' is not the path of a folder; give one such as checkpoints")
-        if is_url(os.fspath(folder)):
-            raise ConfigError(f"checkpoint={os.fspath(folder)!r}: checkpoints are kept in a local folder")
-        self._folder, self._pins = Path(folder), json.loads(json.dumps(pins))
-        self._saved = time.monotonic()
-        check_outside(folder)
-        heads = []
-        for name in (CURRENT, FORMER):
-            with suppress(FileNotFoundError, NotADirectoryError), (self._folder / name).open("rb") as file:
-                heads.append(file.read(_COUNT + len(_HEADER_START))[_COUNT:])
-        if any(heads) and not any(head and _HEADER_START.startswith(head) for head in heads):
-            raise ConfigError(f"{self._folder / CURRENT} is not a checkpoint of dkfeat; choose another folder")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CommitError(
-                f"checkpoint={os.fspath(folder)!r}: the folder cannot be made: {error}; choose another"
-            ) from error
-
-    @property
-    def is_due(self) -> bool:
-        """True if the last checkpoint was saved `EVERY_SECONDS` ago or earlier."""
-        return time.monotonic() - self._saved >= EVERY_SECONDS
-
-    def save(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write a checkpoint.
-
-        Parameters
-        ----------
-        state : mapping
-            Plain JSON values.
-        arrays : mapping of str to ndarray
-            Arrays of float32, float64 or int64.
-        """
-        temporary = self._folder / f".{CURRENT}.tmp"
-        header = dumps({"format": FORMAT, "pins": self._pins, "state": dict(state), "arrays": sorted(arrays)})
-        try:
-            with temporary.open("w+b") as file:
-                file.write(len(header).to_bytes(_COUNT, "little") + header)
-                for name in sorted(arrays):
-                    np.lib.format.write_array(file, np.ascontiguousarray(arrays[name]), allow_pickle=False)
-                passed("mid_checkpoint")
-                file.seek(0)
-                file.write(hashlib.file_digest(file, "sha256").digest())
-                file.flush()
-                os.fsync(file.fileno())
-            passed("before_checkpoint")
-            if (self._folder / CURRENT).exists():
-                (self._folder / CURRENT).replace(self._folder / FORMER)
-            passed("between_checkpoints")
-            temporary.replace(self._folder / CURRENT)
-        finally:
-            temporary.unlink(missing_ok=True)
-        flush_folder(self._folder)
-        self._saved = time.monotonic()
-        passed("after_checkpoint")
-
-    def load(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
-        """Read the newest intact checkpoint.
-
-        Returns
-        -------
-        state, arrays : dict
-            Arguments of `save`; None if there is no checkpoint.
-
-        Raises
-        ------
-        SpecConflictError
-            If the checkpoint belongs to other shards or settings, or a newer dkfeat wrote it.
-        ShardError
-            If all checkpoints are damaged.
-        """
-        damaged = []
-        for path in (self._folder / CURRENT, self._folder / FORMER):
-            try:
-                with path.open("rb") as file:
-                    found = _read(file)
-            except FileNotFoundError:
-                continue
-            if found is None:
-                damaged.append(str(path))
-                continue
-            header, arrays = found
-            self._check_pins(header["pins"])
-            return header["state"], arrays
-        if damaged:
-            raise ShardError(f"{' and '.join(damaged)}: truncated or damaged; remove the folder, or {FROM_START}")
-        return None
-
-    def _check_pins(self, pins: Mapping[str, Any]) -> None:
-        theirs, ours = (each.get(ALGORITHM, 1) for each in (pins, self._pins))  # the first checkpoints have none
-        if theirs != ours:
-            raise SpecConflictError(
-                f"{self._folder}: the checkpoint is of version {_short(theirs)} of the training algorithm, this dkfeat "
-                f"has version {ours}; continue with the dkfeat that wrote it, or {FROM_START}"
-            )
-        other = [key for key in sorted({*pins, *self._pins} - {ALGORITHM}) if pins.get(key) != self._pins.get(key)]
-        if other:
-            changes = "; ".join(f"{key} {_short(pins.get(key))}, now {_short(self._pins.get(key))}" for key in other)
-            raise SpecConflictError(
-                f"{self._folder}: the checkpoint belongs to another training ({changes}); "
-                f"choose another folder, or {FROM_START}"
-            )
-
-
-def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
-    """Read header and arrays; None if the file is damaged: if its last bytes are not the SHA-256 of all others."""
-    size, digest = os.fstat(file.fileno()).st_size, hashlib.sha256()
-    for start in range(0, size - _DIGEST, 1 << 20):
-        digest.update(file.read(min(size - _DIGEST - start, 1 << 20)))
-    if digest.digest() != file.read():
-        return None
-    file.seek(0)
-    header = parse_object(file.read(int.from_bytes(file.read(_COUNT), "little")), file.name)
-    if header.get("format") != FORMAT:
-        raise SpecConflictError(
-            f"{file.name}: format {header.get('format')}, but this dkfeat reads {FORMAT}; use the one that wrote it"
-        )
-    return header, {name: np.lib.format.read_array(file, allow_pickle=False) for name in header["arrays"]}
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -14,7 +14,7 @@ from dkfeat.compiled.random import STREAM_HELD_OUT, draw_words
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.errors import InputError
 from dkfeat.learn.checks import MOST_LABEL, check_row_weights, no_weight
-from dkfeat.learn.model import Moments
+from dkfeat.learn.scores import Moments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
-from dkfeat.learn.sgd.epochs import ALGORITHM, CURRENT, FORMER, Checkpoints
+from dkfeat.learn.sgd.checkpoint import ALGORITHM, CURRENT, FORMER, Checkpoints
 from dkfeat.store.storage.base import KILL_VARIABLE as VARIABLE
 
 ARRAYS = {"coef": np.arange(6, dtype=np.float32).reshape(2, 3), "loss": np.array([0.5])}
@@ -105,9 +105,9 @@ import json, sys
 from pathlib import Path
 import numpy as np
 import dkfeat
-from dkfeat.learn.sgd import descent, epochs, rows
+from dkfeat.learn.sgd import checkpoint, descent, rows
 from tests.learn.fakes import by_sgd
-epochs.EVERY_SECONDS = 0.0  # after each window
+checkpoint.EVERY_SECONDS = 0.0  # after each window
 descent.WINDOW_ROWS = 90
 rows.BATCH_NONZEROS = 40 * 16
 shards, out, *rest = sys.argv[1:]

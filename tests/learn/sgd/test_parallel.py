@@ -195,7 +195,7 @@ def test_train__parts_go_on_from_a_checkpoint(folder, three_parts, tmp_path):
 
     checkpoint = tmp_path / "state"
     monkey = pytest.MonkeyPatch()
-    monkey.setattr("dkfeat.learn.sgd.epochs.EVERY_SECONDS", 0.0)
+    monkey.setattr("dkfeat.learn.sgd.checkpoint.EVERY_SECONDS", 0.0)
     with monkey.context(), pytest.raises(Enough):
         trained(folder, parts=3, scheduler="synchronous", checkpoint=checkpoint, progress=stop)
     epochs = []

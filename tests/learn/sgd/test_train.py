@@ -12,7 +12,7 @@ import dkfeat
 from dkfeat import MaclaurinFeatures, ParquetSource
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.learn.model import Moments
+from dkfeat.learn.scores import Moments
 from dkfeat.learn.sgd import epochs
 from dkfeat.learn.sgd import rows as training_rows
 from dkfeat.learn.sgd.rows import TrainingRows, is_held_out

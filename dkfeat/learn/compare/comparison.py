@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.learn.model import paired_difference
+from dkfeat.learn.scores import paired_difference
 from dkfeat.messages import aligned
-from dkfeat.plot import accuracy_against_k, check_plots, draw
+from dkfeat.plot.maps import accuracy_against_k
+from dkfeat.plot.style import check_plots, draw
 from dkfeat.store.outputs import check_folder, check_outputs, write_output
 
 if TYPE_CHECKING:

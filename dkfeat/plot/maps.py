@@ -1,0 +1,209 @@
+"""Pictures of feature maps: kernel estimates, their variances, and accuracy against the number of components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dkfeat.errors import ConfigError
+from dkfeat.maps._kernel_estimates import error_band
+from dkfeat.plot.style import BLUE, GREY, LEVELS, LINES, RED, axes_of
+
+if TYPE_CHECKING:
+    from dkfeat.maps import FeatureMap
+
+
+def kernel_estimates(
+    exact: Any, estimates: ArrayLike | None = None, *, deviations: ArrayLike | None = None, ax: Any = None
+) -> Any:
+    """Draw estimates of a kernel against its exact values, a dot for each pair of rows.
+
+    Parameters
+    ----------
+    exact : array of any shape, or KernelPairs
+        Exact values; or the result of ``features.kernel_pairs(X)``, which has all three arrays.
+    estimates : array of the same shape, or None
+        Estimates of the kernel for the same pairs.
+    deviations : array of the same shape, or None
+        Theoretical standard error of each estimate, for a band of two standard errors on either side.
+    ax : matplotlib.axes.Axes or None
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If the arrays differ in shape, or there are no estimates.
+    dkfeat.errors.ConfigError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import dkfeat.plot
+    >>> ax = dkfeat.plot.kernel_estimates([0.2, 0.5], [0.25, 0.48], deviations=[0.03, 0.04])
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('exact kernel', 'estimate')
+    """
+    name = "kernel"
+    if estimates is None and hasattr(exact, "estimates"):
+        name, exact, estimates, deviations = exact.kernel, exact.exact, exact.estimates, exact.deviations
+    if estimates is None:
+        raise ValueError(
+            "estimates are missing; pass them beside the exact values, or pass the result of features.kernel_pairs(X)"
+        )
+    arrays = [np.asarray(values, np.float64) for values in (exact, estimates, deviations) if values is not None]
+    if len({array.shape for array in arrays}) > 1 or not arrays[0].size:
+        listed = ", ".join(str(array.shape) for array in arrays)
+        raise ValueError(f"arrays have the shapes {listed}, but they must have one shape and at least one element")
+    true, found, *deviation = (array.reshape(-1) for array in arrays)
+    axes = axes_of(ax, 5.6, 5.0)
+    low, high = float(min(true.min(), found.min())), float(max(true.max(), found.max()))
+    axes.plot([low, high], [low, high], color=GREY, linewidth=1, zorder=2)
+    if deviation:
+        at, half = error_band(true, *deviation)
+        label = "theory, ± 2 standard errors"
+        axes.fill_between(at, at - 2 * half, at + 2 * half, color=RED, alpha=0.18, linewidth=0, label=label)
+    error = float(np.sqrt(np.mean((found - true) ** 2)))
+    size = 12 if len(true) <= 1000 else 5
+    dots = f"{len(true):,} pairs of rows,\nRMS error {error:.3g}"
+    axes.scatter(true, found, s=size, alpha=0.45, color=BLUE, linewidths=0, zorder=3, label=dots)
+    axes.set(xlabel=f"exact {name}", ylabel="estimate")
+    axes.legend(fontsize=9, frameon=False, loc="upper left")
+    return axes
+
+
+Curve = tuple[ArrayLike, ArrayLike]
+
+
+def variance_curves(
+    curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve], *, ax: Any = None
+) -> Any:
+    """Draw the theoretical variance of kernel estimates against the kernel's value.
+
+    Parameters
+    ----------
+    curves : FeatureMap, sequence of them, or mapping
+        Maps, fitted or not, with a theoretical variance, exact or a bound (see `GCWSFeatures.expected_error_at`, which
+        all maps have), or a mapping from names to maps. Values of a mapping may also be pairs of arrays: kernel values,
+        and variances at these values.
+    ax : matplotlib.axes.Axes or None
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If a map has no theoretical variance or a parameter is out of range, or if matplotlib is not installed.
+
+    See Also
+    --------
+    dkfeat.theory : Variances of a single component, as functions.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import dkfeat, dkfeat.plot
+    >>> ax = dkfeat.plot.variance_curves([dkfeat.GCWSFeatures(512), dkfeat.FourierFeatures(512)])
+    >>> [line.get_label() for line in ax.lines]
+    ['GCWSFeatures(n_components=512)', 'FourierFeatures(n_components=512)']
+    """
+    if not isinstance(curves, Mapping):
+        maps = curves if isinstance(curves, Sequence) else [curves]
+        curves = {" ".join(repr(features).split()): features for features in maps}  # scikit-learn breaks long ones
+    lines = {name: _line(name, curve) for name, curve in curves.items()}
+    axes = axes_of(ax)
+    for (name, (at, variance)), (color, _) in zip(lines.items(), cycle(LINES), strict=False):
+        axes.plot(at, np.where(variance > 0, variance, np.nan), color=color, linewidth=1.6, label=name)
+    axes.set(xlabel="kernel", ylabel="variance of an estimate", yscale="log")
+    axes.legend(fontsize=9, frameon=False)
+    return axes
+
+
+def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if not isinstance(curve, tuple | list):
+        at = np.linspace(*curve.kernel_range, 257)
+        errors = curve.expected_error_at(at)
+        if errors is None:
+            raise ConfigError(
+                f"{name}: theory has no variance for {type(curve).__name__}; measure it with kernel_pairs(X)"
+            )
+        return at, np.asarray(errors) ** 2
+    at, variance = (np.asarray(values, dtype=np.float64) for values in curve)
+    if at.shape != variance.shape or at.ndim != 1:
+        raise ConfigError(f"{name}: kernel values of shape {at.shape} came with variances of shape {variance.shape}")
+    return at, variance
+
+
+def accuracy_against_k(results: Any, *, levels: Mapping[str, float] | None = None, ax: Any = None) -> Any:
+    """Plot accuracies against the number of components, on a log axis.
+
+    Parameters
+    ----------
+    results : Comparison, or mapping of str to pairs of sequences
+        Result of `dkfeat.compare`; or a mapping from names to a pair: numbers of components, and accuracies in [0, 1].
+    levels : mapping of str to float, or None
+        Accuracies of models without components, such as an exact kernel machine, by name. None: those of a comparison.
+    ax : matplotlib.axes.Axes or None
+        Axes to draw on; None creates a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import dkfeat.plot
+    >>> ax = dkfeat.plot.accuracy_against_k({"gcws": ([64, 128], [0.91, 0.94])}, levels={"linear": 0.85})
+    >>> [line.get_label() for line in ax.lines]
+    ['gcws', 'linear']
+    """
+    axes = axes_of(ax, 7.4, 4.6)
+    from matplotlib.ticker import NullLocator  # `axes_of` has checked that matplotlib is installed
+
+    lines, flat = (results, {}) if isinstance(results, Mapping) else _of_comparison(results)
+    for (name, (size, accuracy)), (color, marker) in zip(lines.items(), cycle(LINES), strict=False):
+        percent = [100 * share for share in accuracy]
+        axes.plot(list(size), percent, color=color, marker=marker, markersize=5, linewidth=1.6, label=name)
+    for (name, share), (color, style) in zip({**flat, **(levels or {})}.items(), cycle(LEVELS), strict=False):
+        axes.axhline(100 * share, color=color, linestyle=style, linewidth=1.2, label=name)
+    if not isinstance(results, Mapping):
+        chosen = results.recommended
+        ring: dict[str, Any] = {"marker": "o", "markersize": 13, "fillstyle": "none", "color": "#000000"}
+        label = "recommended\n(by held-out rows)"
+        axes.plot([chosen.k], [100 * chosen.accuracy], linestyle="none", label=label, **ring)
+        axes.set_title(f"{results.n_train:,} training rows, {results.n_test:,} test rows")
+    sizes = sorted({int(size) for line in lines.values() for size in line[0]})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("components k (log scale)")
+    axes.set_ylabel("test accuracy (%)")
+    axes.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return axes
+
+
+def _of_comparison(comparison: Any) -> tuple[dict[str, tuple[list[int], list[float]]], dict[str, float]]:
+    lines: dict[str, tuple[list[int], list[float]]] = {}
+    for each in comparison.results:
+        if each.k is not None:
+            size, accuracy = lines.setdefault(each.name, ([], []))
+            size.append(each.k)
+            accuracy.append(each.accuracy)
+    return lines, {each.name: each.accuracy for each in comparison.results if each.k is None}
