@@ -17,14 +17,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, Union
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 import dkfeat
-from dkfeat.cli.group import apply_options
+from dkfeat.cli.group import Command, apply_options
 from dkfeat.maps import CLASSES
 from dkfeat.messages import nearest
 
@@ -124,8 +124,6 @@ LOCAL_FILE = _LocalPath(dir_okay=False, readable=False)
 LOCAL_FOLDER = _LocalPath(file_okay=False, readable=False)
 """Type of an option that names a folder to write into."""
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 UNKNOWN = object()
 """Default of a parameter whose source code does not state it as a constant."""

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dkfeat.cli.declared import Text, option_of, options_of
-from dkfeat.cli.group import OUTPUT, apply_options, heading, log_of
+from dkfeat.cli.group import OUTPUT, Command, apply_options, heading, log_of
 from dkfeat.cli.output import JSON, QUIET, is_quiet
 from dkfeat.config import ExecutionConfig, FeaturizeConfig, RunConfig
 from dkfeat.config.execution import SCHEDULERS
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
     from dkfeat.engine.open import Target
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 VARIABLE = "env:"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,7 @@ from dkfeat.cli.declared import (
     kind_of,
     words_of,
 )
-from dkfeat.cli.group import apply_options, heading, late
+from dkfeat.cli.group import Command, apply_options, heading, late
 from dkfeat.cli.options import storage_option
 from dkfeat.errors import ConfigError
 from dkfeat.maps import CLASSES, map_class
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dkfeat.maps import FeatureMap
     from dkfeat.sources.base import Source
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 OF_RUNS = ("urlpath", "storage_options", "on_bad_row", "max_bad_rows", "kept_types")
 """Fields of sources that other options or the first file state."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from dkfeat.cli.declared import option_of
-from dkfeat.cli.group import DkfeatCommand, apply_options, heading
+from dkfeat.cli.group import Command, DkfeatCommand, apply_options, heading
 from dkfeat.cli.options import (
     bad_row_options,
     on_bad_row,
@@ -23,8 +22,6 @@ from dkfeat.cli.options import (
 from dkfeat.cli.output import echo, print_result, summary_of
 from dkfeat.cli.rows import make_map, make_source, map_options, source_options
 from dkfeat.config import FeaturizeConfig
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _target(command: Command) -> Command:

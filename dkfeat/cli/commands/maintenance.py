@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dkfeat.cli.declared import option_of
-from dkfeat.cli.group import DkfeatCommand, apply_options, heading
+from dkfeat.cli.group import Command, DkfeatCommand, apply_options, heading
 from dkfeat.cli.options import (
     execution_options,
     holds_model,
@@ -23,8 +23,6 @@ from dkfeat.messages import counted, show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.engine.open import Target
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.command(cls=DkfeatCommand)
