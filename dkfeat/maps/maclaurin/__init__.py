@@ -1,0 +1,1 @@
+"""Random Maclaurin features for dot-product kernels and their compositions."""
