@@ -20,7 +20,7 @@ import numpy as np
 from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
 from dkfeat.errors import DkfeatError
 from dkfeat.store.commit import begin as commit
-from dkfeat.store.commit.batch import existing_entry, publish
+from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.manifest.manifest import Manifest
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards

@@ -21,7 +21,7 @@ from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
 from dkfeat.messages import counted
 from dkfeat.sources.base import MOST_LABELS, REFUSED, Piece, RejectedRow, Source
-from dkfeat.store.commit.batch import existing_entry, publish
+from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.storage.base import Storage

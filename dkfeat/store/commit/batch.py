@@ -1,4 +1,4 @@
-"""Batch in progress: its plan, its lock, the publication of its shards by workers, and its commit."""
+"""Batch in progress: its plan, its lock and its commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dkfeat.store.manifest.manifest import (
     parse_head,
 )
 from dkfeat.store.manifest.records import NO_BAD_ROWS, SHARD_NAME, Records, ShardEntry, SourceEntry, check_shard_name
-from dkfeat.store.shards.codec import EncodedShard, check_whole, planned_shards
+from dkfeat.store.shards.codec import planned_shards
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
 
@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
 
+from dkfeat.store.commit.publish import check_holder, create_or_keep
 
 logger = logging.getLogger(__name__)
 
 _NONE: Mapping[str, bool] = MappingProxyType({})
-_ATTEMPTS = 3
-_IDENTITY = ("spec_fp", "split", "piece", "range", "source_sha256", "last")
 MOST_CHANGED = 100
 """Maximum number of names of changed sources in a manifest, which must not grow with the number of batches."""
 
@@ -421,129 +420,3 @@ def _sources(plan: BatchPlan, entries: Iterable[ShardEntry], final_newlines: Map
         )
         for position, file in enumerate(plan.files)
     ]
-
-
-def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], *, run_id: str) -> ShardEntry | None:
-    """Return the manifest record of a shard that an earlier attempt published, made from the shard alone.
-
-    The whole file is checked: its seal, page checksums, rows and footer. A damaged file is set aside under
-    the metadata folder, with a warning in the log, and the shard counts as missing.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the target.
-    name : str
-        Name of the shard, from ``shards.shard_name``.
-    expected : mapping
-        Values that the shard's footer must have, by the names of `ShardFooter`, such as spec_fp, split, piece and, if
-        they are known, range, source_sha256 and last; a footer with other values counts as damaged.
-    run_id : str
-        ``Batch.id`` of the run that the task belongs to.
-
-    Returns
-    -------
-    entry : ShardEntry or None
-        Record, or None if there is no undamaged shard of that name.
-
-    Raises
-    ------
-    ShardError
-        If the shard cannot be read from the storage.
-    CommitConflictError
-        If the shard is damaged, but another run now holds the lock of the target.
-    """
-    path = f"{DATA}/{check_shard_name(name)}"
-    with faults_as(ShardError, f"{storage.url}/{path}: cannot be read"):
-        if storage.size(path) is None:
-            return None
-        data = storage.load(path)
-        try:
-            footer, sha256 = check_whole(data, name)
-            for key, value in expected.items():
-                if getattr(footer, key) != value:
-                    raise ShardError(f"{name}: its footer states {key}={getattr(footer, key)!r}, expected {value!r}")
-        except ShardError as fault:
-            check_holder(storage, run_id)
-            aside = storage.set_aside(path)
-            logger.warning("%s: damaged shard set aside as %s: %s", storage.url, aside, fault)
-            return None
-        return footer.entry(name, len(data), sha256)
-
-
-def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) -> ShardEntry:
-    """Create a shard in the data set atomically, unless an undamaged one of that name exists.
-
-    Before: nothing, or a shard of that name. After: one whole shard. If the process dies during the call: nothing or
-    the whole shard, and perhaps a temporary file, which the next run removes. Calling again is safe.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the target.
-    name : str
-        Name of the shard, from ``shards.shard_name``.
-    shard : EncodedShard
-        Shard, from ``shards.encode_shard``.
-    run_id : str
-        ``Batch.id`` of the run that the task belongs to.
-
-    Returns
-    -------
-    entry : ShardEntry
-        Record of the published shard: of this one or, if another attempt published other bytes first, of that one.
-
-    Raises
-    ------
-    ShardError
-        If the shard cannot be written, most often because the disk is full; the message names the shard and the
-        free space.
-    CommitConflictError
-        If the run does not hold the lock of the target any more: its driver died and another run took over, or its
-        batch was aborted.
-    """
-    path, entry = f"{DATA}/{check_shard_name(name)}", shard.entry(name)
-    expected = {key: getattr(shard.footer, key) for key in _IDENTITY}
-    with faults_as(ShardError, f"{storage.url}/{path}: cannot be written"):
-        for _ in range(_ATTEMPTS):
-            try:
-                storage.create(path, shard.data, before_publish=lambda: check_holder(storage, run_id))
-            except FileNotFoundError:
-                check_holder(storage, run_id)
-                raise CommitConflictError(
-                    f"{storage.url}: the temporary file of {name} was removed by a commit, or by another run that took "
-                    f"over the target; if run {run_id} is still in progress, run again"
-                ) from None
-            except FileExistsError:
-                found = existing_entry(storage, name, expected, run_id=run_id)
-                if found is None:
-                    continue
-                if found.sha256 != entry.sha256:
-                    logger.warning("%s: another attempt published it first with other bytes; keeping those", name)
-                return found
-            return entry
-    raise ShardError(f"{storage.url}/{path}: a damaged shard of this name was found and set aside {_ATTEMPTS} times")
-
-
-def check_holder(storage: Storage, run_id: str) -> None:
-    """Raise `CommitConflictError` if a run does not hold the lock of the target."""
-    values = storage.lock_values()
-    if values is None and storage.size(SPEC) is None:
-        raise ShardError(f"{storage.url}: the target was deleted during the run")
-    if (values or {}).get("run_id") != run_id:
-        raise CommitConflictError(
-            f"{storage.url}: run {run_id} does not hold the lock any more; its tasks may not change the target"
-        )
-
-
-def create_or_keep(storage: Storage, name: str, data: bytes) -> None:
-    """Create a file; keep an equal one of a run that died before it used the file, and set another one aside."""
-    try:
-        storage.create(name, data)
-    except (FileExistsError, FileNotFoundError):  # not found: a faster run removed our temporary file
-        if storage.size(name) is None:
-            raise
-        if storage.size(name) != len(data) or storage.read(name) != data:
-            aside = storage.set_aside(name)
-            logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
-            storage.create(name, data)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.filesystems.urls import shown_url
-from dkfeat.store.commit.batch import Batch, create_or_keep, mark_success
+from dkfeat.store.commit.batch import Batch, mark_success
+from dkfeat.store.commit.publish import create_or_keep
 from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import BatchPlan, check_pinned, numbered, plan_name
