@@ -39,7 +39,7 @@ from dkfeat.sources.parquet.source import ParquetSource as ParquetSource
 from dkfeat.store.commit.maintenance import abort as abort
 from dkfeat.store.commit.maintenance import break_lock as break_lock
 from dkfeat.store.commit.maintenance import clean as clean
-from dkfeat.store.commit.maintenance import status as status
+from dkfeat.store.commit.status import status as status
 
 __version__: str
 __all__: list[str]

@@ -20,8 +20,8 @@ from dkfeat.messages import show_bytes, show_label
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
-from dkfeat.store.commit.maintenance import Status, status
 from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
+from dkfeat.store.commit.status import Status, status
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset

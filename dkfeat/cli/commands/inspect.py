@@ -14,7 +14,7 @@ from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_si
 from dkfeat.messages import counted
 
 if TYPE_CHECKING:
-    from dkfeat.store.commit.maintenance import Status
+    from dkfeat.store.commit.status import Status
 
 
 LABELS_SHOWN, NAMES_SHOWN = 12, 5
@@ -134,7 +134,7 @@ def status(ctx: click.Context, /, target: str, check: bool, storage_options: dic
       dkfeat status features/days --check --quiet && dkfeat train features/days
     """
     from dkfeat.errors import ShardError
-    from dkfeat.store.commit.maintenance import status as read_status
+    from dkfeat.store.commit.status import status as read_status
 
     found = read_status(target, storage_options=storage_options)
     print_result(found.to_mapping())

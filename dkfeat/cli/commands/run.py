@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
     from dkfeat.engine.open import Target
     from dkfeat.sources.base import Source
-    from dkfeat.store.commit.maintenance import Status
+    from dkfeat.store.commit.status import Status
     from dkfeat.store.manifest.manifest import Manifest
 
 
@@ -272,7 +272,7 @@ def _run_part(part: config.FeaturizeConfig, run: config.RunConfig, log: LogLines
 
 
 def _status(part: config.FeaturizeConfig) -> Status | None:
-    from dkfeat.store.commit.maintenance import status
+    from dkfeat.store.commit.status import status
 
     target_options = resolve_options(part.target_options, "target_options")
     try:

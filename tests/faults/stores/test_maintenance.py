@@ -14,7 +14,8 @@ import pytest
 import dkfeat
 from dkfeat.engine.dataset.verify import verify_inputs
 from dkfeat.errors import SpecConflictError
-from dkfeat.store.commit.maintenance import clean, status
+from dkfeat.store.commit.maintenance import clean
+from dkfeat.store.commit.status import status
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import LOCK
 from tests.engine.helpers import featurized

@@ -14,9 +14,10 @@ from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.store.commit import batch
 from dkfeat.store.commit import begin as commit
-from dkfeat.store.commit.maintenance import abort, clean, status
+from dkfeat.store.commit.maintenance import abort, clean
 from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.commit.run_log import LogWriter
+from dkfeat.store.commit.status import status
 from dkfeat.store.manifest import metadata
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import reader

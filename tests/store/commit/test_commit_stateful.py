@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit import maintenance
-from dkfeat.store.commit.maintenance import status
+from dkfeat.store.commit.status import status
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import schema_of
 from dkfeat.store.storage import base, open_storage
