@@ -15,8 +15,9 @@ from dkfeat.blocks import BadRow, RowBlock
 from dkfeat.errors import ParquetError
 from dkfeat.sources.base import LABEL_NOT_ALLOWED, cut_message, shown_text
 from dkfeat.sources.options import exact_integers
-from dkfeat.sources.parquet.files import Column, ColumnBatch, RowError, plain
-from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, is_integers
+from dkfeat.sources.parquet.batches import Column, ColumnBatch, RowError, plain
+from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
+from dkfeat.sources.parquet.schema import is_integers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,16 +1,15 @@
-"""Parquet files: opening with limits, footers, cutting into splits, and batches of rows that locate their errors."""
+"""Parquet files: finding, opening with limits, counts of their footers, and cutting into splits."""
 
 from __future__ import annotations
 
 import glob
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -18,13 +17,8 @@ import pyarrow.parquet as pq
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
 from dkfeat.filesystems.urls import is_url, open_filesystem, open_retries, printable
-from dkfeat.sources.contents import check_unchanged, open_bytes, source_errors
+from dkfeat.sources.contents import open_bytes, source_errors
 from dkfeat.sources.find import warn_of_left_out
-from dkfeat.sources.parquet.options import ParquetOptions, Schema, check_schema, condition_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 ENDINGS = (".parquet", ".parq", ".pq")
 MOST_GROUP_ROWS = 2**31 - 1
@@ -33,11 +27,6 @@ MOST_GROUP_ROWS = 2**31 - 1
 _LIMITS = {"thrift_string_size_limit": 1 << 26, "thrift_container_size_limit": 1 << 22}
 _BUFFER_BYTES = 64 << 20
 _FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
-BATCH_BYTES = 8 << 20
-"""Approximate size of the values decoded at a time, by the counts in the footer."""
-_MOST_BATCH_ROWS = 1 << 16
-_VALUE_BYTES = 8
-_ROW_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,265 +196,3 @@ def holds_parquet(path: str) -> bool:
     if not os.path.isdir(path):  # noqa: PTH112  # Path would change names like "a//b"
         return False
     return any(name.endswith(ENDINGS[0]) for _, _, names in os.walk(path) for name in names)
-
-
-class RowError(ParquetError):
-    """Error in one row, independent of other rows; `category` is one of ``dkfeat.sources.base.REASONS``."""
-
-    category = "bad value"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ColumnBatch:
-    """Columns of consecutive rows of a row group, without rows that a filter excludes."""
-
-    file: SourceFile
-    """The file."""
-    row_group: int
-    """Number of the row group."""
-    rows: NDArray[np.int64]
-    """Number of each row in the row group."""
-    columns: dict[str, pa.Array]
-    """Arrays by column name, without dictionary or extension types."""
-
-    def error(self, column: str | None, row: int, reason: str, category: str = RowError.category) -> RowError:
-        """Make an error about the row at a position of the batch, or about its value in `column`."""
-        error = RowError(
-            reason,
-            path=printable(self.file.url),
-            row_group=self.row_group,
-            row=int(self.rows[row]),
-            column=None if column is None else printable(column),
-        )
-        error.category = category
-        return error
-
-    def column(self, name: str) -> Column:
-        """Return a column that has one value per row."""
-        return Column(self, name, self.columns[name])
-
-    def part(self, start: int, stop: int) -> ColumnBatch:
-        """Return the rows from `start` to `stop`, as views."""
-        columns = {name: array.slice(start, stop - start) for name, array in self.columns.items()}
-        return replace(self, rows=self.rows[start:stop], columns=columns)
-
-    def without(self, positions: Sequence[int]) -> ColumnBatch:
-        """Return a copy without some rows."""
-        kept = np.delete(np.arange(len(self.rows)), positions)
-        columns = {name: array.take(pa.array(kept)) for name, array in self.columns.items()}
-        return replace(self, rows=self.rows[kept], columns=columns)
-
-
-class Column(NamedTuple):
-    """A column of a batch, or the concatenated values of its lists.
-
-    Raises
-    ------
-    RowError
-        If a method finds a bad value; with the location of the first one.
-    """
-
-    batch: ColumnBatch
-    name: str
-    array: pa.Array
-    """Array without dictionary or extension type."""
-    lengths: Any = None
-    """Number of values of each row, shape (n_rows,), int64, if rows have lists."""
-
-    def error(self, position: int, reason: str, category: str = RowError.category) -> RowError:
-        """Make an error about the value at a position of the array."""
-        if self.lengths is not None:
-            position = int(np.searchsorted(np.cumsum(self.lengths), position, side="right"))
-        return self.batch.error(self.name, position, reason, category)
-
-    def raise_first_bad(self, bad: NDArray[np.bool_], values: Any, expected: str, category: str) -> None:
-        """Raise an error about the first bad value, if there is one."""
-        if bad.any():
-            first = int(np.argmax(bad))
-            raise self.error(first, f"{values[first]}, but {expected}", category)
-
-    def without_nulls(self, reason: str, category: str = RowError.category) -> Self:
-        """Return the column if it holds no nulls."""
-        if self.array.null_count:
-            first = int(np.argmax(self.array.is_null().to_numpy(zero_copy_only=False)))
-            raise self.error(first, reason, category)
-        return self
-
-    def lists(self, category: str = "bad feature") -> Column:
-        """Return the column of the values of lists."""
-        array = self.without_nulls(
-            "a null in place of a list; store an empty list for a row without values", category
-        ).array
-        if pa.types.is_fixed_size_list(array.type):
-            lengths = np.full(len(array), array.type.list_size, np.int64)
-        else:
-            lengths = array.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-        return self._replace(array=plain(array.flatten()), lengths=lengths)
-
-    def floats(self) -> NDArray[Any]:
-        """Return numbers without nulls as float32 or float64."""
-        array, kind = self.array, self.array.type
-        if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
-            array = array.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
-        numbers = array.to_numpy(zero_copy_only=False)
-        if numbers.dtype in (np.dtype(np.float32), np.dtype(np.float64)):
-            return numbers
-        return numbers.astype(np.float32 if numbers.dtype == np.float16 else np.float64)
-
-    def int64(self, category: str, remedy: str = "") -> NDArray[np.int64]:
-        """Return integers without nulls as int64; `remedy` is the end of the message for larger ones."""
-        array = self.array.cast(pa.int8()) if pa.types.is_boolean(self.array.type) else self.array
-        numbers = array.to_numpy(zero_copy_only=False)
-        if numbers.dtype in (np.dtype(np.uint64), np.dtype(object)):  # objects are decimals without fraction
-            for bad, bound in ((numbers > 2**63 - 1, "at most 2^63 - 1"), (numbers < -(2**63), "at least -2^63")):
-                self.raise_first_bad(bad.astype(np.bool_), numbers, f"integers are {bound}{remedy}", category)
-        return numbers.astype(np.int64, copy=False)
-
-    def inexact(self, floats: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return the mask of the integers or decimals without nulls whose integer part changes in float64."""
-        bad = np.abs(floats) >= 2.0**53
-        wide = np.flatnonzero(bad)
-        integers = self.array.take(pa.array(wide)).to_pylist()
-        bad[wide] = [int(number) != int(nearest) for number, nearest in zip(integers, floats[wide], strict=True)]
-        return bad
-
-
-def plain(array: pa.Array) -> pa.Array:
-    """Convert to an array without extension, dictionary or list view type."""
-    while isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        return plain(array.dictionary_decode())
-    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-    return array.cast(pa.large_list(kind.value_type)) if is_view else array
-
-
-def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile) -> Footer:
-    """Check a file's schema and count the rows and values of its row groups, without reading rows.
-
-    Raises
-    ------
-    ParquetError
-        If a column does not match the source.
-    """
-    check_schema(options, Schema(parquet.schema_arrow, file))
-    metadata = parquet.metadata
-    groups = range(metadata.num_row_groups)
-    rows = tuple(metadata.row_group(group).num_rows for group in groups)
-    first = str((options.features or ("",))[0])  # features are resolved
-    if options.features_as == "columns" or pa.types.is_fixed_size_binary(parquet.schema_arrow.field(first).type):
-        n_values = [count * int(options.n_features or 1) for count in rows]
-    else:
-        leaf = _first_leaf(parquet.schema_arrow, first)
-        n_values = [max(0, metadata.row_group(group).column(leaf).num_values) for group in groups]
-    chosen, condition = set(groups), None
-    if options.filters is not None:
-        condition = condition_of(options.filters, parquet.schema_arrow, file)
-        chosen = matching_groups(parquet, file, condition, options.storage_options)
-    return Footer(
-        rows=rows,
-        row_bytes=tuple(_VALUE_BYTES * n + _ROW_BYTES * m for n, m in zip(n_values, rows, strict=True)),
-        chosen=tuple(group in chosen for group in groups),
-        condition=condition,
-    )
-
-
-@contextmanager
-def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) -> Iterator[SplitReader]:
-    """Open a split to read some columns of it.
-
-    Raises
-    ------
-    ParquetError
-        If the file is damaged, or its schema does not match the source.
-    SpecConflictError
-        If the file has changed since it was listed.
-    """
-    file = split.file
-    check_unchanged(file, options.storage_options)
-    with open_parquet(file, options.storage_options, len(columns)) as parquet:
-        with reading(file):
-            footer = footer_of(options, file, parquet)
-        if split.stop > len(footer.rows):
-            raise ParquetError(
-                f"has {len(footer.rows):,} row groups, but the plan reads up to {split.stop:,}",
-                path=printable(file.url),
-            )
-        yield SplitReader(parquet, split, footer, list(columns))
-
-
-class SplitReader:
-    """Rows of a split, batch by batch; made by `open_split`."""
-
-    def __init__(self, parquet: pq.ParquetFile, split: Split, footer: Footer, columns: list[str]) -> None:
-        self._parquet, self._split, self._footer, self._columns = parquet, split, footer, columns
-        self.first_row = sum(footer.rows[: split.start])
-        """Number in the file of the split's first row."""
-        self.stop_row = sum(footer.rows[: split.stop])
-        """Number of the first row after the split."""
-
-    def batches(self) -> Iterator[tuple[ColumnBatch, int]]:
-        """Read the split.
-
-        Yields
-        ------
-        batch : ColumnBatch
-            Rows that pass the filters; at least one.
-        first_row : int
-            Number in the file of the first row of the batch's row group.
-        """
-        first_row = self.first_row
-        for group in range(self._split.start, self._split.stop):
-            for batch in self._group_batches(group):
-                yield batch, first_row
-            first_row += self._footer.rows[group]
-
-    def _group_batches(self, group: int) -> Iterator[ColumnBatch]:
-        file, declared, start = self._split.file, self._footer.rows[group], 0
-        size = min(max(BATCH_BYTES * declared // max(self._footer.row_bytes[group], 1), 1), _MOST_BATCH_ROWS)
-        with reading(file, group):
-            parts = iter(self._parquet.iter_batches(size, [group], self._columns, use_threads=False))
-        while declared:  # an empty row group is not read: some writers store no pages for it
-            with reading(file, group):
-                part = next(parts, None)
-                if part is None:
-                    break
-                rows = np.arange(start, start + part.num_rows)
-                start += part.num_rows
-                rows, columns = self._selected(part, rows)
-            if start > declared:
-                break
-            if len(rows):
-                yield ColumnBatch(file, group, rows, columns)
-        if start != declared:
-            raise ParquetError(
-                f"damaged: the footer declares {declared:,} rows, but {start:,} were found",
-                path=printable(file.url),
-                row_group=group,
-            )
-
-    def _selected(self, part: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
-        """Return row numbers and plain columns of the rows that pass the filters."""
-        arrays = {name: plain(part.column(name)) for name in self._columns}
-        if self._footer.condition is None or not len(rows):
-            return rows, arrays
-        number = "row"
-        while number in arrays:
-            number += "_"
-        table = pa.table({**arrays, number: rows}).filter(self._footer.condition)
-        found = {name: table[name].combine_chunks() for name in table.column_names}
-        return found.pop(number).to_numpy(), found
-
-
-def _first_leaf(schema: pa.Schema, column: str) -> int:
-    """Find the number of the first leaf column of a column, whose name occurs once in the schema."""
-    return sum(map(_n_leaves, schema.types[: schema.get_field_index(column)]))
-
-
-def _n_leaves(kind: pa.DataType) -> int:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _n_leaves(kind.storage_type)
-    if pa.types.is_dictionary(kind) or not pa.types.is_nested(kind):
-        return 1
-    return sum(_n_leaves(kind.field(number).type) for number in range(kind.num_fields))

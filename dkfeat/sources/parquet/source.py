@@ -19,22 +19,20 @@ from dkfeat.filesystems.urls import is_url, printable, shown_url
 from dkfeat.sources.base import MOST_BAD_ROWS, REFUSED, Piece, RejectedRow, SplitScan, join_blocks
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.find import warn_of_left_out
+from dkfeat.sources.parquet.batches import ColumnBatch, RowError, footer_of, open_split
 from dkfeat.sources.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
 from dkfeat.sources.parquet.files import (
     ENDINGS,
-    ColumnBatch,
     Footer,
-    RowError,
     cut_file,
     folder_pattern,
-    footer_of,
     holds_parquet,
     is_hidden,
     open_parquet,
-    open_split,
     warn_of_other_endings,
 )
-from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, Schema, options_of_schema
+from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
+from dkfeat.sources.parquet.schema import Schema, options_of_schema
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
