@@ -14,7 +14,8 @@ from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import REFUSED, Piece, RejectedRow, SplitScan, cut_message, shown_text
-from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split, parse_error, token_at
+from dkfeat.sources.libsvm.messages import parse_error, token_at
+from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split
 from dkfeat.sources.options import are_integers
 
 MOST_FILES = 1_000
