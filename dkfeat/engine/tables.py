@@ -17,7 +17,8 @@ from dkfeat.engine.open import open_run
 from dkfeat.engine.resolve import Resolved, make_spec
 from dkfeat.engine.run import execute
 from dkfeat.engine.tasks.job import Job
-from dkfeat.sources.base import Piece, Source
+from dkfeat.sources.base import Source
+from dkfeat.sources.pieces import Piece
 from dkfeat.store.shards.columns import kinds
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
-    from dkfeat.sources.base import Piece
+    from dkfeat.sources.pieces import Piece
 
 
 PREDICTED = ("prediction", "score", "probability", "scores", "probabilities")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
-    from dkfeat.sources.base import Piece
+    from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.manifest.records import ShardEntry
     from dkfeat.store.shards.reader import ShardReader

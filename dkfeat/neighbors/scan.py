@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.sources.base import Piece
+    from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
 
 QUERIES = 4096

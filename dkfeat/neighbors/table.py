@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.open import Target
     from dkfeat.engine.runners.local import Runner
     from dkfeat.neighbors.scan import ShardScan
-    from dkfeat.sources.base import Piece
+    from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.storage.base import Storage
 

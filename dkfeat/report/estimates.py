@@ -14,7 +14,7 @@ from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.dataset.verify import resolved_source
 from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.sources.base import REFUSED, join_blocks
+from dkfeat.sources.pieces import REFUSED, join_blocks
 from dkfeat.store.commit.run_log import RunLog
 from dkfeat.store.manifest.records import planned_splits
 

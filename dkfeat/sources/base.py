@@ -1,17 +1,15 @@
-"""Base class of sources of rows with their options, and its values: scans, pieces, rejected rows, origins."""
+"""Base class of sources of rows with their options, and the scans that resolve them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import pyarrow as pa
-from scipy import sparse
 
-from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
+from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, InputError
 from dkfeat.filesystems.urls import printable
 from dkfeat.sources.find import find_files
@@ -26,6 +24,7 @@ from dkfeat.sources.options import (
     parse_size,
     plain_value,
 )
+from dkfeat.sources.pieces import Origin, Piece, RejectedRow
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -37,47 +36,6 @@ MOST_LABELS = 10_000
 _MOST_FEATURES = 2**63 - 1
 _MOST_EXACT = 2**53
 _NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes"}
-
-MOST_BAD_ROWS = 4096
-"""Maximum number of bad rows in a piece, to bound a shard's footer and a task's memory."""
-
-LABEL_NOT_ALLOWED, REFUSED = "label not allowed", "refused by the map"
-REASONS = (
-    "bad label",
-    LABEL_NOT_ALLOWED,
-    "bad query id",
-    "bad feature",
-    "index out of range",
-    "indices not ascending",
-    "bad value",
-    "bad weight",
-    "bad kept value",
-    "not text",
-    REFUSED,
-)
-"""Reasons for setting a row aside, as in the counts of the manifest."""
-
-_SHOWN_CHARACTERS = 160
-_MESSAGE_CHARACTERS = (
-    240  # both lengths are of escaped ASCII text, so that a shard's footer stays within its readers' limit
-)
-
-
-def shown_text(text: bytes) -> str:
-    """Escape a line so that it is safe to print, and truncate it to 160 characters."""
-    return _truncate(
-        text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace"), _SHOWN_CHARACTERS
-    )
-
-
-def cut_message(text: str) -> str:
-    """Truncate a message to the maximum length in a record."""
-    return _truncate(text, _MESSAGE_CHARACTERS)
-
-
-def _truncate(text: str, max_length: int) -> str:
-    shown = printable(text).encode("ascii", "backslashreplace").decode()
-    return shown if len(shown) <= max_length else shown[: max_length - 3] + "..."
 
 
 @dataclass(slots=True)
@@ -219,93 +177,6 @@ class Scan:
 def _sum(counts: Iterable[int | None]) -> int | None:
     found = list(counts)
     return None if None in found else sum(filter(None, found))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Piece:
-    """Consecutive rows of a split, which make one shard."""
-
-    number: int
-    """Position in the split, from 0."""
-    last: bool
-    """True for the last piece of a split."""
-    block: RowBlock
-    """The rows; empty for the only piece of a split without rows."""
-    start: int
-    """Start of the rows, and end of the previous piece: a byte of decompressed text; for Parquet and shards a row."""
-    stop: int
-    """End of the rows, exclusive."""
-    source_sha256: str
-    """SHA-256 of the text from start to stop, or of the rows read from Parquet, as 64 hexadecimal digits; empty if it
-    was not computed."""
-    rows_by_file: tuple[int, ...] = ()
-    """Rows of each file of a group; empty for a split of one file."""
-    bad_rows: tuple[BadRow, ...] = ()
-    """Rows from start to stop that were set aside, in order; at most `dkfeat.sources.bad_rows.MOST_BAD_ROWS`."""
-    lines: int | None = None
-    """Number of lines of text from start to stop; None for Parquet, or if bad rows are errors."""
-    unterminated: tuple[int, ...] | None = None
-    """Positions in the split of the files whose last line has no line end; only in the last piece of a split of
-    text."""
-
-    def without(self, rows: Sequence[int], bad_rows: Sequence[BadRow]) -> Piece:
-        """Return a copy in which the rows at these positions are bad rows; `bad_rows` has their records, in order."""
-        keep = np.ones(self.block.n_rows, np.bool_)
-        keep[list(rows)] = False
-        by_file = list(self.rows_by_file)
-        for bad in bad_rows if by_file else ():
-            by_file[bad.file] -= 1
-        merged = sorted((*self.bad_rows, *bad_rows), key=lambda bad: (bad.file, bad.offset))
-        return replace(self, block=self.block.take(keep), rows_by_file=tuple(by_file), bad_rows=tuple(merged))
-
-
-def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
-    """Concatenate at least one block; a single block is returned unchanged."""
-    first = blocks[0]
-    if len(blocks) == 1:
-        return first
-    columns = {
-        name: _joined([getattr(block, name) for block in blocks])
-        for name in ("X", "y", "qid", "weight", "number")
-        if getattr(first, name) is not None
-    }
-    if first.label_offsets is not None:
-        lengths = [np.diff(block.label_offsets) for block in blocks]  # type: ignore[type-var]  # all have them if the first has
-        columns["label_offsets"] = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
-    kept = {name: pa.concat_arrays([block.kept[name] for block in blocks]) for name in first.kept}
-    return RowBlock(kept=kept, **columns)
-
-
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], PackedCodes):
-        return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-    if sparse.issparse(parts[0]):
-        return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
-    return np.concatenate(parts)
-
-
-class RejectedRow(NamedTuple):
-    """A row of a piece that a map rejects."""
-
-    row: int
-    """Position in the piece, from 0."""
-    column: int | None
-    """Column of the invalid value, from 0; None if the whole row is invalid."""
-    reason: str
-    """Message of the map, without a location."""
-
-
-class Origin(NamedTuple):
-    """Location of consecutive rows in a source."""
-
-    file: str
-    """Name of the source file."""
-    split: int
-    """Number of the split."""
-    first: int
-    """Position of the first row among the rows of the file in the split, from 0, not counting rows set aside."""
-    n_rows: int
-    """Number of rows."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

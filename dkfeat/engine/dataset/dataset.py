@@ -22,7 +22,7 @@ from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.html import card
 from dkfeat.messages import counted, show_label
-from dkfeat.sources.base import join_blocks
+from dkfeat.sources.pieces import join_blocks
 from dkfeat.store.manifest.manifest import Manifest, labels_shown
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import LAYOUTS

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.errors import ConfigError
-from dkfeat.sources.base import join_blocks
+from dkfeat.sources.pieces import join_blocks
 
 Item = TypeVar("Item")
 _END: Any = object()

@@ -12,7 +12,8 @@ import numpy as np
 from dkfeat.blocks import RESERVED, SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
-from dkfeat.sources.base import Origin, Piece, Source, SplitScan
+from dkfeat.sources.base import Source, SplitScan
+from dkfeat.sources.pieces import Origin, Piece
 from dkfeat.store.manifest.records import ShardEntry, planned_splits
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.shards.reader import ShardReader

@@ -20,7 +20,8 @@ from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
 from dkfeat.messages import counted
-from dkfeat.sources.base import MOST_LABELS, REFUSED, Piece, RejectedRow, Source
+from dkfeat.sources.base import MOST_LABELS, Source
+from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow
 from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards

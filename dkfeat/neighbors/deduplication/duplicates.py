@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
     from dkfeat.engine.runners.local import Runner
-    from dkfeat.sources.base import Piece
+    from dkfeat.sources.pieces import Piece
 
 _WORK = "work"
 _PAIR_COLUMNS = {"row": "int64", "other": "int64", "similarity": "float64"}

@@ -10,8 +10,8 @@ from dkfeat.blocks import SourceFile
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.filesystems.urls import printable
-from dkfeat.sources.base import LABEL_NOT_ALLOWED
 from dkfeat.sources.contents import open_content
+from dkfeat.sources.pieces import LABEL_NOT_ALLOWED
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
@@ -53,7 +53,7 @@ REASONS = {
     **dict.fromkeys((loop.BAD_VALUE, loop.INFINITE_VALUE), "bad value"),
     **dict.fromkeys((loop.LONE_CR, loop.NUL_BYTE), "not text"),
 }
-"""Reason of a bad row, as in ``dkfeat.sources.base.REASONS``, by error status of the parser."""
+"""Reason of a bad row, as in ``dkfeat.sources.pieces.REASONS``, by error status of the parser."""
 
 
 def parse_error(

@@ -17,11 +17,12 @@ from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.messages import show_label
-from dkfeat.sources.base import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, Source, cut_message, shown_text
+from dkfeat.sources.base import Source
 from dkfeat.sources.contents import check_unchanged, open_content
 from dkfeat.sources.libsvm.messages import REASONS, message_of, parse_error, quoted, token_at
 from dkfeat.sources.lines import LineTooLongError, LineWindow
 from dkfeat.sources.options import parse_size
+from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, cut_message, shown_text
 
 NO_LIMIT = 1 << 62
 """Larger than every offset, row count and index."""
@@ -65,7 +66,7 @@ class Fault(NamedTuple):
     at: int
     """Byte of the window at which the invalid token begins."""
     reason: str
-    """One of ``dkfeat.sources.base.REASONS``."""
+    """One of ``dkfeat.sources.pieces.REASONS``."""
     message: str
     """Message with the expected and the actual text, which depends only on the line."""
     hint: str = ""

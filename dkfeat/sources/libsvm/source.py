@@ -13,10 +13,11 @@ import numpy as np
 from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
-from dkfeat.sources.base import REFUSED, Piece, RejectedRow, SplitScan, cut_message, shown_text
+from dkfeat.sources.base import SplitScan
 from dkfeat.sources.libsvm.messages import parse_error, token_at
 from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split
 from dkfeat.sources.options import are_integers
+from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow, cut_message, shown_text
 
 MOST_FILES = 1_000
 """Maximum number of files in a group, to limit task arguments and the records of shards, which name each file."""

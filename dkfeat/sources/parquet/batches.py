@@ -30,7 +30,7 @@ _ROW_BYTES = 16
 
 
 class RowError(ParquetError):
-    """Error in one row, independent of other rows; `category` is one of ``dkfeat.sources.base.REASONS``."""
+    """Error in one row, independent of other rows; `category` is one of ``dkfeat.sources.pieces.REASONS``."""
 
     category = "bad value"
 

@@ -13,11 +13,11 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import BadRow, RowBlock
 from dkfeat.errors import ParquetError
-from dkfeat.sources.base import LABEL_NOT_ALLOWED, cut_message, shown_text
 from dkfeat.sources.options import exact_integers
 from dkfeat.sources.parquet.batches import Column, ColumnBatch, RowError, plain
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
 from dkfeat.sources.parquet.schema import is_integers
+from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, cut_message, shown_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

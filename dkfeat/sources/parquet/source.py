@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
 from dkfeat.filesystems.urls import is_url, printable, shown_url
-from dkfeat.sources.base import MOST_BAD_ROWS, REFUSED, Piece, RejectedRow, SplitScan, join_blocks
+from dkfeat.sources.base import SplitScan
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.find import warn_of_left_out
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError, footer_of, open_split
@@ -33,6 +33,7 @@ from dkfeat.sources.parquet.files import (
 )
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
 from dkfeat.sources.parquet.schema import Schema, options_of_schema
+from dkfeat.sources.pieces import MOST_BAD_ROWS, REFUSED, Piece, RejectedRow, join_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

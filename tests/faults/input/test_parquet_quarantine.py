@@ -7,7 +7,7 @@ import pytest
 
 import dkfeat
 from dkfeat.errors import ConfigError, ParquetError
-from dkfeat.sources import base as quarantine
+from dkfeat.sources import pieces as quarantine
 from dkfeat.sources.parquet import decode as parquet_decode
 from tests.conftest import first_quick
 from tests.engine.helpers import featurized

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import dkfeat
 from dkfeat.errors import ConfigError, InputError, ParquetError, ParseError, ShardError
-from dkfeat.sources import base as quarantine
 from dkfeat.sources import lines
+from dkfeat.sources import pieces as quarantine
 from dkfeat.sources.libsvm import parser as libsvm_parser
 from tests import programs
 from tests.engine.helpers import featurized

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dkfeat.blocks import Split
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources import lines
-from dkfeat.sources.base import Piece
 from dkfeat.sources.libsvm.source import LibsvmSource
+from dkfeat.sources.pieces import Piece
 from tests.reference.libsvm import read_rows
 from tests.sources.strategies import libsvm_texts, partitions
 
