@@ -5,7 +5,9 @@ import errno
 import hashlib
 import json
 import lzma
+import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,7 +19,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from dkfeat import datasets
 from dkfeat.datasets import COLLECTION, DATASETS, cache_folder, fetch
 from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.toy import PATH, PLACE, TEST, TRAIN, toy
@@ -248,7 +249,7 @@ def test_cache__that_cannot_be_written_says_what_to_do(server, tmp_path, monkeyp
 
 
 def test_disk__without_room_is_told_before_anything_is_written(server, monkeypatch, folder):
-    monkeypatch.setattr(datasets.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(SourceError, match=r"needs [0-9,]+ more bytes, but 1,000 are free"):
         train_of(server)
     assert not (folder / "toy.scale.part").exists()
@@ -277,7 +278,7 @@ def test_cache__that_others_keep_is_read_only(server, folder, monkeypatch):
     def refused(path, *_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(datasets.os, "open", refused)
+    monkeypatch.setattr(os, "open", refused)
     opened = Path.open
     monkeypatch.setattr(
         Path,
