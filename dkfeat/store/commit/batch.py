@@ -29,7 +29,8 @@ from dkfeat.store.manifest.manifest import (
     RecordsEntry,
     parse_head,
 )
-from dkfeat.store.manifest.records import NO_BAD_ROWS, SHARD_NAME, Records, ShardEntry, SourceEntry, check_shard_name
+from dkfeat.store.manifest.record_table import Records
+from dkfeat.store.manifest.records import NO_BAD_ROWS, SHARD_NAME, ShardEntry, SourceEntry, check_shard_name
 from dkfeat.store.shards.codec import planned_shards
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now

@@ -15,7 +15,8 @@ from dkfeat.canonical import Count, Sha256, parse_typed, typed
 from dkfeat.errors import ShardError
 from dkfeat.store.manifest.batch_plan import read_plan
 from dkfeat.store.manifest.manifest import Head
-from dkfeat.store.manifest.records import SCHEMA, SHARD, Columns, Records, ShardEntry, SourceEntry, check
+from dkfeat.store.manifest.record_table import SCHEMA, SHARD, Columns, Records
+from dkfeat.store.manifest.records import ShardEntry, SourceEntry, check
 from dkfeat.store.storage.base import META, Storage, read_listed
 
 

@@ -28,7 +28,8 @@ from dkfeat.store.manifest.manifest import (
     manifest_name,
     parse_head,
 )
-from dkfeat.store.manifest.records import Records, check
+from dkfeat.store.manifest.record_table import Records
+from dkfeat.store.manifest.records import check
 from dkfeat.store.storage.base import (
     DATA,
     META,

@@ -21,7 +21,8 @@ import dkfeat
 from dkfeat.blocks import BadCount, BadRow, PackedCodes
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
-from dkfeat.store.manifest.records import SHARD_NAME, Piece, ShardEntry, check, open_parquet, read_table
+from dkfeat.store.manifest.record_table import open_parquet, read_table
+from dkfeat.store.manifest.records import SHARD_NAME, Piece, ShardEntry, check
 from dkfeat.store.shards import columns
 
 if TYPE_CHECKING:
