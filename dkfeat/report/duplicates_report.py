@@ -19,7 +19,7 @@ from dkfeat.filesystems.urls import is_url, local_path, printable
 from dkfeat.html import render
 from dkfeat.messages import counted
 from dkfeat.neighbors import Duplicates
-from dkfeat.neighbors.deduplication.result import GROUPS, RECORD
+from dkfeat.neighbors.deduplication.result import GROUPS, RECORD, column_parts
 from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report import page
 from dkfeat.report.estimates import safe_source
@@ -257,7 +257,7 @@ def holds_duplicates(folder: str) -> bool:
 def _group_sizes(groups: ShardDataset, n_rows: int) -> tuple[tuple[tuple[int, int], ...], list[tuple[int, int]]]:
     """Count groups by size, and find the first rows and the sizes of the largest ones of more than two rows."""
     sizes = np.zeros(n_rows, np.int32)
-    for column in _column(groups, "group"):
+    for column in column_parts(groups, "group"):
         lowest, counts = np.unique(column, return_counts=True)
         sizes[lowest] += counts.astype(np.int32)
     several = np.flatnonzero(sizes > 1)
@@ -286,7 +286,7 @@ def _histogram(
     heights = np.zeros(len(edges) - 1, np.int64)
     first: dict[int, tuple[float, int, int]] = {}
     for similarities, rows, others in zip(
-        *(_column(pairs, name) for name in ("similarity", "row", "other")), strict=True
+        *(column_parts(pairs, name) for name in ("similarity", "row", "other")), strict=True
     ):
         bins = np.clip(np.searchsorted(edges, similarities, side="right") - 1, 0, len(heights) - 1)
         heights += np.bincount(bins, minlength=len(heights))
@@ -295,12 +295,6 @@ def _histogram(
     places = sorted(first)
     chosen = np.unique(np.linspace(0, len(places) - 1, MOST_SAMPLES).round().astype(np.int64)) if places else ()
     return heights, [first[places[at]] for at in chosen]
-
-
-def _column(table: ShardDataset, name: str) -> Any:
-    """Yield the values of a column, shard by shard."""
-    for entry in table.manifest.shards:
-        yield table.shards.read(entry, table.verifies, only=(name,)).kept[name].to_numpy(zero_copy_only=False)
 
 
 def _read_origins(groups: ShardDataset, numbers: Sequence[int]) -> dict[int, RowSample]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike, fspath
@@ -22,6 +22,8 @@ from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from dkfeat.engine.dataset.dataset import ShardDataset
 
 PAIRS, GROUPS = "pairs", "groups"
 """Names of the tables and of their folders."""
@@ -124,9 +126,7 @@ class Duplicates:
     def _column(self, table: str, name: str) -> NDArray[Any]:
         if self.folder is None:
             return np.asarray(self.arrays[name])
-        data = open_shards(Path(self.folder, table))
-        parts = [data.shards.read(entry, data.verifies, only=(name,)).kept[name] for entry in data.manifest.shards]
-        return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+        return np.concatenate([*column_parts(open_shards(Path(self.folder, table)), name)])
 
     @property
     def chain_note(self) -> str:
@@ -141,6 +141,12 @@ class Duplicates:
     def to_mapping(self) -> dict[str, Any]:
         """Return settings and numbers as plain values."""
         return {**{name: getattr(self, name) for name in _RESULTS}, "bands": list(self.bands)}
+
+
+def column_parts(table: ShardDataset, name: str) -> Iterator[NDArray[Any]]:
+    """Yield the values of a column of a table, shard by shard."""
+    for entry in table.manifest.shards:
+        yield table.shards.read(entry, table.verifies, only=(name,)).kept[name].to_numpy(zero_copy_only=False)
 
 
 _RESULTS = tuple(item.name for item in fields(Duplicates) if item.name not in ("folder", "arrays"))
