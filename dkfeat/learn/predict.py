@@ -248,12 +248,12 @@ def _writer(
     if not isinstance(out, Path):
         yield lambda predicted, _: None if out is None else _write_lines(out, predicted)
         return
-    path, temporary = out, out.with_name(f".{out.name}.{uuid.uuid4().hex}.tmp")
-    if compression_of_name(path.name):
+    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex}.tmp")
+    if compression_of_name(out.name):
         raise ConfigError(f"{out}: predictions are not compressed; use a name in .parquet, .csv or .txt")
-    if not path.parent.is_dir():
-        raise CommitError(f"{out} cannot be written: {path.parent} is not a folder; create it, or choose another file")
-    suffix = path.suffix.lower()
+    if not out.parent.is_dir():
+        raise CommitError(f"{out} cannot be written: {out.parent} is not a folder; create it, or choose another file")
+    suffix = out.suffix.lower()
     try:
         if suffix in (".parquet", ".csv"):
             columns = {"prediction": dtype} if label_dtype is None else {"prediction": dtype, "label": label_dtype}
@@ -266,7 +266,7 @@ def _writer(
         else:
             with temporary.open("x", encoding="ascii") as file:
                 yield lambda predicted, _: _write_lines(file, predicted)
-        temporary.replace(path)
+        temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
 

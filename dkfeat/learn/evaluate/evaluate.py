@@ -97,7 +97,7 @@ def evaluate(
     model = load_model(model, storage_options=storage_options)
     rows = _labelled_rows(model, source, storage_options)
     splits = rows.splits()
-    total: Any = accumulator_for(model)
+    total = accumulator_for(model)
     with (
         open_runner(client) as runner,
         Progress(progress).stage(
@@ -114,8 +114,7 @@ def evaluate(
     if total.n_rows == total.n_unknown:
         message = f"the model knows the label of none of the {total.n_rows:,} rows"
         raise InputError(message if total.n_rows else "there are no rows to evaluate")
-    evaluation: Evaluation = total.evaluation()
-    return evaluation
+    return total.evaluation()
 
 
 def _labelled_rows(model: LinearModel, source: Any, storage_options: Mapping[str, Any] | None) -> Source:

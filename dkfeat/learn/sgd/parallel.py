@@ -265,8 +265,9 @@ class Averaging:
             n_rows += part.steps
             of_epoch, late = part.steps / n_rows, part.steps / (EARLIER * before + n_rows)
             shares = {"coef": of_epoch, "intercept": of_epoch, "mean_coef": late, "mean_intercept": late}
+            shares["loss"] = part.steps / (before + n_rows)
             with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
-                for name, share in (*shares.items(), ("loss", part.steps / (before + n_rows))):
+                for name, share in shares.items():
                     if (value := getattr(mean, name)) is not None:
                         _move(value, getattr(part, name), share)
 
