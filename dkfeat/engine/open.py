@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import SourceFile
     from dkfeat.config import ExecutionConfig
-    from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.base import Runner
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dkfeat.canonical import dumps, parse_typed
 from dkfeat.engine.plan import Planned, make_plan, plan_tasks
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import Resolved
-from dkfeat.engine.runners.local import Runner
+from dkfeat.engine.runners.base import Runner
 from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine, warn_unterminated
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.engine.tasks.landmarks import sidecar_files

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners.local import Runner, Stopped, Task
+from dkfeat.engine.runners.base import Runner, Stopped, Task
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, ParquetError, ParseError
 from dkfeat.sources.base import Scan, Source, SplitScan

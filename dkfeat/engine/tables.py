@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dkfeat.config import ExecutionConfig
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress, ProgressState
-    from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.base import Runner
     from dkfeat.store.manifest.manifest import Manifest
 
 

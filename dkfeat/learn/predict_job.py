@@ -15,7 +15,7 @@ import pyarrow.parquet
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.engine.resolve import PIECE_BYTES, make_spec
-from dkfeat.engine.runners.local import ProcessCache
+from dkfeat.engine.runners.base import ProcessCache
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import ConfigError

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkfeat.engine.dataset.verify import resolved_source
-from dkfeat.engine.runners.local import until_stopped
+from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source
 from dkfeat.store.manifest.record_lists import planned_splits
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.engine.runners.local import Runner, Task
+    from dkfeat.engine.runners.base import Runner, Task
     from dkfeat.maps._sampled import SampledMap
     from dkfeat.store.manifest.records import ShardEntry
 

@@ -19,7 +19,7 @@ from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import as_path
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES
-from dkfeat.engine.runners.local import until_stopped
+from dkfeat.engine.runners.base import until_stopped
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
     from dkfeat.engine.progress import Progress
-    from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.base import Runner
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
     from dkfeat.engine.open import Target
-    from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.base import Runner
     from dkfeat.neighbors.scan import ShardScan
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest

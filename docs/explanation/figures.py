@@ -35,7 +35,7 @@ from dkfeat import (
     plot,
 )
 from dkfeat.engine.plan import MapCosts
-from dkfeat.engine.runners.local import BATCHES_PER_SECOND
+from dkfeat.engine.runners.base import BATCHES_PER_SECOND
 from dkfeat.theory import circulant, fourier, maclaurin
 
 IMAGES = Path(__file__).parent / "images"

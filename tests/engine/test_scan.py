@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 import dkfeat
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.base import Stopped
 from dkfeat.engine.scan import ScanTask
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import Scan

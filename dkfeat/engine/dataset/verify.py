@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.engine.open import Opened, Target, as_target, target_parameters
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import check_has_source, complete, inherit
-from dkfeat.engine.runners.local import until_stopped
+from dkfeat.engine.runners.base import until_stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import DkfeatError

@@ -18,8 +18,8 @@ from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker
 
 import dkfeat
+from dkfeat.engine.runners.base import Batches, Homes, Task, run_batch
 from dkfeat.engine.runners.defaults import read_defaults
-from dkfeat.engine.runners.local import Batches, Homes, Task, run_batch
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted
 

@@ -13,8 +13,9 @@ import dask
 from dkfeat.config.execution import SCHEDULERS, ExecutionConfig
 from dkfeat.engine.clusters.local import check_memory, local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
+from dkfeat.engine.runners.base import Runner
 from dkfeat.engine.runners.defaults import read_defaults
-from dkfeat.engine.runners.local import Runner, open_local
+from dkfeat.engine.runners.local import open_local
 from dkfeat.errors import ConfigError
 from dkfeat.messages import meant
 from dkfeat.validation import check_integer

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import BadRow, PackedCodes, RowBlock, Split
-from dkfeat.engine.runners.local import Runner, until_stopped
+from dkfeat.engine.runners.base import Runner, until_stopped
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import Split
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.runners.local import ProcessCache, Runner, until_stopped
+from dkfeat.engine.runners.base import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import SpecConflictError
 from dkfeat.maps import FeatureMap, from_spec

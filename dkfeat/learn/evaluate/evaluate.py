@@ -13,7 +13,7 @@ from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.rows import indicator
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.runners.local import InOrder, until_stopped
+from dkfeat.engine.runners.base import InOrder, until_stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluate.accumulators import Accumulator, accumulator_for

@@ -17,7 +17,7 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.runners.local import InOrder, ProcessCache, until_stopped
+from dkfeat.engine.runners.base import InOrder, ProcessCache, until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
@@ -28,7 +28,7 @@ from dkfeat.store.shards.reader import ShardReader
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.base import Runner
     from dkfeat.store.storage.base import Storage
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dask.distributed import Client
 
     from dkfeat.blocks import Split
-    from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.base import Runner
     from dkfeat.sources.pieces import Piece
 
 _WORK = "work"

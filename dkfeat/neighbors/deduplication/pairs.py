@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys
 from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
-from dkfeat.engine.runners.local import Stopped, until_stopped
+from dkfeat.engine.runners.base import Stopped, until_stopped
 from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairFiles, PairTask, Part, WorkFolder, pair_keys
 from dkfeat.neighbors.scan import first_row, numbered_codes
 from dkfeat.theory.bands import Bands

@@ -36,7 +36,7 @@ from dkfeat.theory.bands import sharing_probability
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress
-    from dkfeat.engine.runners.local import Runner
+    from dkfeat.engine.runners.base import Runner
     from dkfeat.maps._sampled import SampledMap
     from dkfeat.neighbors.deduplication.work_files import WorkFolder
     from dkfeat.neighbors.exact import Rows

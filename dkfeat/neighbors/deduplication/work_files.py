@@ -179,7 +179,7 @@ class PairTask:
     """Files of the tasks, in the order of the numbers of their parts."""
 
     def __call__(self, part: Part, stopped: Callable[[], bool]) -> Counts:
-        """See `dkfeat.engine.runners.local.Runner.run`."""
+        """See `dkfeat.engine.runners.base.Runner.run`."""
         name = self.pairs.names[part.number]
         if self.pairs.work.has(name):
             return self.pairs.counts(name)

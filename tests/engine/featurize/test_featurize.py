@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.base import Stopped
 from dkfeat.engine.tasks import job
 from dkfeat.errors import (
     CommitError,

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 import dkfeat
 from dkfeat.blocks import PackedCodes, RowBlock
 from dkfeat.canonical import fingerprint
-from dkfeat.engine.runners.local import Stopped
+from dkfeat.engine.runners.base import Stopped
 from dkfeat.engine.tasks import job
 from dkfeat.engine.tasks.job import Job, run_split
 from dkfeat.store.commit import begin as commit
