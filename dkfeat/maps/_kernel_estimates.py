@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +36,7 @@ class EstimatedKernel:
     low: float = 0.0
     high: float = 1.0
     """Range of kernel values for which `variance_at` is known."""
-    typical: float = field(default=0.5)
+    typical: float = 0.5
     """Kernel value used where a single expected error is shown."""
 
     def variances(self, X: Any, Y: Any, exact: Values) -> Values | None:
