@@ -81,6 +81,11 @@ class ShardEntry(Piece):
         check(named, f"shard {self.name}: its name is not that of split {self.split}, piece {self.piece}")
 
     @property
+    def description(self) -> str:
+        """Name of the shard, for messages of a runner that checks it."""
+        return f"shard {self.name}"
+
+    @property
     def n_bad_rows(self) -> int:
         """Number of rows of its text that were set aside."""
         return sum(count for _, _, count in self.bad_rows)

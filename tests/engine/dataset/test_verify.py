@@ -143,6 +143,9 @@ def test_verify__in_parallel_reports_the_same_in_order(target, scheduler):
     seen = []
     data, here = dkfeat.open_shards(target), ExecutionConfig(scheduler=scheduler, n_workers=2)
     assert data.n_shards > 10
+    assert {entry.description for entry in data.manifest.shards} == {
+        f"shard {entry.name}" for entry in data.manifest.shards
+    }
     assert data.verify(client=here, progress=seen.append) == verified(target)
     assert (seen[-1].tasks, seen[-1].rows) == (data.n_shards, data.n_rows)
     for entry in data.manifest.shards[1:9:3]:
