@@ -120,8 +120,14 @@ class Opened:
     """Storages that may hold the landmarks of these maps."""
     remedy: str = OTHER_TARGET
     """Advice in messages about a target with other settings."""
-    run: Context = field(default=None)  # type: ignore[assignment]  # the steps of a run have one
-    """Context of a run; None if nothing is run."""
+    context: Context | None = None
+    """None if nothing is run."""
+
+    @property
+    def run(self) -> Context:
+        """The context of a run."""
+        assert self.context is not None  # made by `open_run`
+        return self.context
 
 
 @contextmanager
@@ -164,7 +170,7 @@ def open_run(
     reporter = progress if isinstance(progress, Progress) else Progress(progress)
     with hold(storage) as lock, ExitStack() as closing, LazyRunner(client) as runners:
         context = Context(storage=storage, policy=to, lock=lock, runners=runners, reporter=reporter, closing=closing)
-        yield replace(read_existing(source, files, storage, like, to.storage_options), run=context)
+        yield replace(read_existing(source, files, storage, like, to.storage_options), context=context)
 
 
 def read_existing(
