@@ -166,9 +166,8 @@ def _exit_by_exception(number: int, frame: object) -> None:  # noqa: ARG001 - th
 def _run_in_process(batch: Sequence[Any]) -> tuple[float, list[Any]]:
     assert _process_task is not None  # the pool's initializer ran
     try:
-        return run_batch(
-            _process_task, batch, lambda: False
-        )  # a process sees no event of the driver, which ends it instead
+        # a process sees no event of the driver, which ends it instead
+        return run_batch(_process_task, batch, lambda: False)
     except SystemExit as ended:
         os._exit(ended.code if isinstance(ended.code, int) else 1)  # the pool would take it for the task's result
     except Exception as error:
