@@ -120,14 +120,8 @@ class Opened:
     """Storages that may hold the landmarks of these maps."""
     remedy: str = OTHER_TARGET
     """Advice in messages about a target with other settings."""
-    context: Context | None = None
-    """None if nothing is run."""
-
-    @property
-    def run(self) -> Context:
-        """The context of a run."""
-        assert self.context is not None  # made by `open_run`
-        return self.context
+    run: Context = field(default=None)  # type: ignore[assignment]  # the steps of a run have one
+    """Context of a run; None if nothing is run."""
 
 
 @contextmanager
@@ -170,7 +164,7 @@ def open_run(
     reporter = progress if isinstance(progress, Progress) else Progress(progress)
     with hold(storage) as lock, ExitStack() as closing, LazyRunner(client) as runners:
         context = Context(storage=storage, policy=to, lock=lock, runners=runners, reporter=reporter, closing=closing)
-        yield replace(read_existing(source, files, storage, like, to.storage_options), context=context)
+        yield replace(read_existing(source, files, storage, like, to.storage_options), run=context)
 
 
 def read_existing(
