@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from dkfeat.datasets.cache import FetchedDataset, cache_folder, fetch
-from dkfeat.datasets.collection import COLLECTION, DATASETS, DataFile, DatasetInfo, find_dataset
+from dkfeat.datasets.collection import (
+    COLLECTION,
+    DATASETS,
+    DataFile,
+    DatasetInfo,
+    FetchedDataset,
+    cache_folder,
+    fetch,
+    find_dataset,
+)
 
 __all__ = [
     "COLLECTION",

@@ -1,13 +1,33 @@
-"""Registry of public data sets: those of the LIBSVM collection, with their files."""
+"""Public data sets of the LIBSVM collection, and their files in a folder: fetched once, and checked at each use."""
 
 from __future__ import annotations
 
+import bz2
 import csv
+import errno
+import fcntl
+import gzip
+import hashlib
+import json
+import logging
+import lzma
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from dkfeat.errors import ConfigError
+from dkfeat.datasets.download import VARIABLE, Download
+from dkfeat.errors import ConfigError, SourceError, cause_of
+from dkfeat.filesystems.urls import Retries, shown_url
 from dkfeat.messages import nearest
+from dkfeat.store.outputs import check_outside, write_output
+
+logger = logging.getLogger(__name__)
 
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 """Address of the collection, to which the paths of files are relative."""
@@ -101,3 +121,269 @@ def find_dataset(name: str) -> DatasetInfo:
     if name not in DATASETS:
         raise ConfigError(f"there is no data set {name!r}; {nearest(str(name).lower(), list(DATASETS), 'data sets')}")
     return DATASETS[name]
+
+
+RETRY_SECONDS = 20.0
+"""Default time for which a download is retried while no data arrives."""
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+Progress = Callable[[str, int, int | None], None]
+
+_OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads; it need not exist yet.
+
+    Returns
+    -------
+    folder : Path
+        ``$DKFEAT_CACHE`` if that is set, else ``dkfeat`` in ``$XDG_CACHE_HOME``, else ``~/.cache/dkfeat``. A relative
+        ``$XDG_CACHE_HOME`` is ignored, as its specification requires.
+
+    Examples
+    --------
+    >>> import os
+    >>> os.environ["DKFEAT_CACHE"] = "/data/cache"
+    >>> str(cache_folder())
+    '/data/cache'
+    >>> del os.environ["DKFEAT_CACHE"]
+    """
+    if own := os.environ.get(VARIABLE):
+        return Path(own).expanduser().absolute()
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "dkfeat"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedDataset:
+    """Files of a data set on this machine, ready for `dkfeat.featurize` and `dkfeat.read_libsvm`."""
+
+    info: DatasetInfo
+    """Its entry in the registry."""
+    train: Path | None
+    """Training rows; None if only the test rows were requested."""
+    test: Path | None
+    """Test rows; None if the collection has no test file, or they were not requested."""
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """The files that were requested, by part."""
+        return {part: path for part, path in (("train", self.train), ("test", self.test)) if path is not None}
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that were requested."""
+        return list(self.paths.values())
+
+
+def fetch(
+    name: str,
+    *,
+    part: Literal["train", "test"] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    mirror: str | None = None,
+    retry_seconds: float = RETRY_SECONDS,
+    progress: Progress | None = None,
+) -> FetchedDataset:
+    """Fetch a data set of the LIBSVM collection, or find it in the cache.
+
+    An interrupted download is continued, and complete files in the folder are used, also those that were copied there
+    by hand. After the call, the files are in the folder, each with a ``.json`` file of its size, SHA-256, rows and
+    origin; every later call compares the file with these values. Concurrent calls of processes and threads wait for
+    each other. An interrupted call leaves a ``.part`` file and can be repeated.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DATASETS`, such as "letter".
+    part : {"train", "test"}, optional
+        Fetch only one of the files.
+    folder : str or Path, optional
+        Parent folder; files are in its subfolder `name`. Default: ``datasets`` in `cache_folder`.
+    mirror : str, optional
+        Address to fetch from instead of the collection's; paths below it are the same.
+    retry_seconds : float, default=20
+        Time in seconds for which a download is retried while no data arrives.
+    progress : callable, optional
+        Called with a file's name, the number of bytes received and, if the server sends it, the size.
+
+    Returns
+    -------
+    fetched : FetchedDataset
+
+    Raises
+    ------
+    ConfigError
+        If there is no such data set or part, the mirror is not an address, or the folder is or lies in a data set or a
+        model that dkfeat wrote.
+    SourceError
+        If a file cannot be fetched or written, or fails a check.
+
+    Examples
+    --------
+    >>> import dkfeat
+    >>> letter = dkfeat.datasets.fetch("letter")  # doctest: +SKIP
+    >>> dkfeat.featurize(letter.train, "features", dkfeat.GCWSFeatures(256, random_state=0))  # doctest: +SKIP
+    """
+    info = find_dataset(name)
+    if part is not None and part not in info.files:
+        has = "has no file of held-out rows" if part == "test" else f"has no part {part!r}"
+        raise ConfigError(f"data set {name!r} {has}; its parts are: {', '.join(info.files)}")
+    dataset_folder = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
+    check_outside(dataset_folder)
+    wanted = {key: file for key, file in info.files.items() if part in (None, key)}
+    address = _address(mirror)
+    with _locked(dataset_folder):
+        found = {
+            key: _File(info, file, dataset_folder, f"{address}/{file.path}").fetch(retry_seconds, progress)
+            for key, file in wanted.items()
+        }
+    return FetchedDataset(info=info, train=found.get("train"), test=found.get("test"))
+
+
+def _address(mirror: str | None) -> str:
+    if mirror is None:
+        return COLLECTION
+    parts = urlsplit(mirror)
+    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        raise ConfigError(
+            f"mirror {shown_url(mirror)!r} is not an address to fetch from; give one that begins with https:// or "
+            "http://, without a user and a password"
+        )
+    return mirror.rstrip("/")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Make a folder and lock it for writing in the ``with`` block, after waiting for any other writer.
+
+    An existing folder without write permission needs no lock: a site may share data sets with all its users.
+
+    Raises
+    ------
+    SourceError
+        If the folder cannot be made, or its file system has no locks.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as fault:
+        if fault.errno in _READ_ONLY and folder.is_dir():
+            yield
+            return
+        raise _unusable(folder, fault) from fault
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.warning("%s: another process is fetching into this folder; waiting for it", folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as fault:
+            raise _unusable(folder, fault) from fault
+        yield
+    finally:
+        os.close(descriptor)  # releases the lock, as does the end of the process
+
+
+def _unusable(folder: Path, fault: OSError) -> SourceError:
+    return SourceError(
+        f"{folder} cannot be used for fetched data sets: {cause_of(fault)}; set {VARIABLE}, or `folder` "
+        "for this call, to a folder on a local disk"
+    )
+
+
+class _File:
+    """A file of a data set in its locked folder."""
+
+    def __init__(self, info: DatasetInfo, file: DataFile, folder: Path, url: str) -> None:
+        self._info, self._file, self._url = info, file, url
+        self._path = folder / file.name
+        self._record_path = folder / f"{file.name}.json"
+        self._part = folder / f"{file.name}.part"
+
+    def fetch(self, retry_seconds: float, progress: Progress | None) -> Path:
+        """Fetch the file if it is missing, check it, and return its path."""
+        record = self._read_record()
+        if self._path.exists():
+            facts = self._checked(self._path, record, "remove it, and it is fetched again")
+            if record is None:  # copied by hand, or the fetch was killed before it wrote the record
+                with suppress(OSError):  # a shared folder of another user: the file is checked each time
+                    self._write_record(facts, {})
+            return self._path
+        report = None if progress is None else partial(progress, self._file.name)
+        download = Download(self._url, self._part, report)
+        try:
+            version = download.run(Retries(retry_seconds, shown_url(self._url)))
+        except SourceError:
+            raise
+        except OSError as fault:
+            raise self._not_fetched(fault, download) from fault
+        try:
+            what = f"it came from {shown_url(self._url)}; see {self._info.page}"
+            if record is not None:
+                what += f", and if the collection has a new version, remove {self._record_path}"
+            facts = self._checked(self._part, record, what)
+        except SourceError:
+            download.forget()  # complete, but not the expected file
+            raise
+        self._part.replace(self._path)
+        self._write_record(facts, version)
+        download.forget()
+        return self._path
+
+    def _read_record(self) -> dict[str, Any] | None:
+        try:
+            text = self._record_path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            record = json.loads(text)
+            return {"size": int(record["size"]), "sha256": str(record["sha256"]), "fetched": str(record["fetched"])}
+        except (ValueError, TypeError, KeyError):
+            raise SourceError(
+                f"{self._record_path} is damaged; remove it, and the file beside it is checked and recorded again"
+            ) from None
+
+    def _checked(self, path: Path, record: dict[str, Any] | None, to_do: str) -> dict[str, Any]:
+        """Return size, digest and rows of a file after comparing them with the registry and the record."""
+        with path.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        facts: dict[str, Any] = {"size": path.stat().st_size, "sha256": digest}
+        expected = [(self._file.size, self._file.sha256, to_do)]
+        if record is not None:
+            expected.append((record["size"], record["sha256"], f"as on {record['fetched']}; {to_do}"))
+        for size, sha256, remedy in expected:
+            self._compare("bytes", size, facts["size"], remedy)
+            self._compare("the SHA-256", sha256, digest, remedy)
+        if record is None:
+            facts["rows"] = self._rows(path, to_do)
+            self._compare("rows", self._file.rows, facts["rows"], to_do)
+        return facts
+
+    def _compare(self, what: str, known: int | str | None, found: int | str, to_do: str) -> None:
+        if known not in (None, found):
+            names = [f"{value:,} {what}" if isinstance(value, int) else f"{what} {value}" for value in (found, known)]
+            raise SourceError(f"{self._path}: got {names[0]}, expected {names[1]}; {to_do}")
+
+    def _rows(self, path: Path, to_do: str) -> int:
+        opener = _OPENERS.get(self._path.suffix, open)
+        try:
+            with opener(path, "rb") as lines:
+                return sum(1 for line in lines if not line.isspace())
+        except (OSError, EOFError, lzma.LZMAError) as fault:
+            raise SourceError(f"{self._path} cannot be decompressed: {fault}; {to_do}") from fault
+
+    def _write_record(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
+        origin = {key: version.get(key) for key in ("url", "etag", "modified")}
+        record = {**facts, **origin, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
+        write_output(self._record_path, json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+    def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
+        received = download.bytes_received
+        kept = f"{received:,} bytes have been received, and the same call continues after them; " if received else ""
+        if download.has_response:
+            to_do = f"look at {self._info.page} for its current address"
+        else:
+            to_do = f"check the network of this machine, or download the file elsewhere and put it at {self._path}"
+        return SourceError(f"{shown_url(self._url)} cannot be fetched: {cause_of(fault)}; {kept}{to_do}")
