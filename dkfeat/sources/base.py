@@ -14,6 +14,7 @@ from dkfeat.errors import ConfigError, DkfeatError, InputError
 from dkfeat.filesystems.urls import printable
 from dkfeat.sources.find import find_files
 from dkfeat.sources.options import (
+    MOST_EXACT,
     are_integers,
     as_paths,
     choices_of,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 MOST_LABELS = 10_000
 """Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
-_MOST_EXACT = 2**53
 _NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes"}
 
 
@@ -73,7 +73,7 @@ class SplitScan:
         """Add distinct labels to the counts."""
         is_int64 = labels.dtype == np.int64
         self.has_integer_labels = self.has_integer_labels and (is_int64 or are_integers(labels))
-        self.has_inexact_labels |= is_int64 and bool(np.any((labels > _MOST_EXACT) | (labels < -_MOST_EXACT)))
+        self.has_inexact_labels |= is_int64 and bool(np.any((labels > MOST_EXACT) | (labels < -MOST_EXACT)))
         if self.labels is not None:
             self.labels.update(labels.tolist())
             self.labels = self.labels if len(self.labels) <= MOST_LABELS else None
@@ -232,7 +232,7 @@ class Source(ABC):
     def __post_init__(self) -> None:
         self._set("urlpath", as_paths(self.urlpath))
         if self.n_features is not None:
-            self._set("n_features", check_integer(self.n_features, "n_features", low=1, high=2**63 - 1))
+            self._set("n_features", check_integer(self.n_features, "n_features", low=1, high=_MOST_FEATURES))
         self._set("blocksize", parse_size("blocksize", self.blocksize))
         for name, accepted in choices_of(type(self)).items():
             value = getattr(self, name)

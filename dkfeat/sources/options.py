@@ -19,7 +19,8 @@ from dkfeat.validation import as_label, check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
-_MOST_EXACT = 2**53
+MOST_EXACT = 2**53
+"""Bound of the magnitude below which float64 has every integer."""
 
 
 @cache
@@ -143,5 +144,5 @@ def are_integers(labels: np.ndarray) -> bool:
 
 def exact_integers(labels: np.ndarray) -> np.ndarray:
     """Return the mask of the float64 labels that are exact as int64."""
-    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < _MOST_EXACT)
+    exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < MOST_EXACT)
     return exact

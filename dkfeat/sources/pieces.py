@@ -36,17 +36,14 @@ REASONS = (
 )
 """Reasons for setting a row aside, as in the counts of the manifest."""
 
-_SHOWN_CHARACTERS = 160
-_MESSAGE_CHARACTERS = (
-    240  # both lengths are of escaped ASCII text, so that a shard's footer stays within its readers' limit
-)
+# lengths of escaped ASCII text, so that a shard's footer stays within its readers' limit
+_SHOWN_CHARACTERS, _MESSAGE_CHARACTERS = 160, 240
 
 
 def shown_text(text: bytes) -> str:
     """Escape a line so that it is safe to print, and truncate it to 160 characters."""
-    return _truncate(
-        text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace"), _SHOWN_CHARACTERS
-    )
+    shown = text[: 4 * _SHOWN_CHARACTERS].rstrip(b"\r\n").decode("utf-8", "backslashreplace")
+    return _truncate(shown, _SHOWN_CHARACTERS)
 
 
 def cut_message(text: str) -> str:
