@@ -28,8 +28,7 @@ from marks import Report
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.store.manifest.manifest import RecordsEntry
-from dkfeat.store.manifest.record_lists import Shards, Sources
-from dkfeat.store.manifest.record_table import Records
+from dkfeat.store.manifest.record_table import Records, Shards, Sources
 
 PARTS = ("nights", "shards", "records")
 FILES, SHARDS = 10, 20

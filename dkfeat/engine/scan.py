@@ -15,7 +15,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, ParquetError, ParseError
 from dkfeat.sources.base import Scan, Source, SplitScan
 from dkfeat.sources.formats import as_source
-from dkfeat.sources.libsvm.messages import unterminated_line
+from dkfeat.sources.libsvm.parser import unterminated_line
 
 if TYPE_CHECKING:
     from distributed import Client

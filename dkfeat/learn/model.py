@@ -1,4 +1,4 @@
-"""Linear model together with the feature map that it was trained on: predictions from raw rows or from codes."""
+"""Linear model together with the feature map that it was trained on: predictions, and the files of its folder."""
 
 from __future__ import annotations
 
@@ -11,37 +11,134 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import expit, log_expit, softmax
 
-from dkfeat.archives import pack_arrays
+from dkfeat.archives import pack_arrays, unpack_array
 from dkfeat.blocks import PackedCodes, take_rows
-from dkfeat.canonical import typed
-from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
+from dkfeat.canonical import parse_object, typed
+from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.filesystems.urls import local_path
 from dkfeat.html import card
-from dkfeat.learn.model_files import ARRAYS, FORMAT, Facts, ListedArray, check_target, files_of, model_text, read_array
 from dkfeat.learn.scores import Score, predictions_of
 from dkfeat.messages import counted, show_bytes
 from dkfeat.store.manifest.manifest import labels_shown
 from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
 from dkfeat.store.manifest.model_folder import (
+    ARRAY_NAME,
     MODEL_FILE,
     LocalFolder,
+    check_model_folder,
     model_files,
     open_model_folder,
     parse_model_file,
+    read_model_file,
     seal_model_file,
 )
-from dkfeat.store.storage.base import Storage
+from dkfeat.store.outputs import check_outside
+from dkfeat.store.storage.base import Storage, read_required
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.maps._base import FeatureMap
+
+
+FORMAT = 1
+ARRAYS = ("coef", "intercept")
+
+
+def model_text(target: Storage) -> bytes:
+    """Return the bytes of ``model.json``, or raise `SourceNotFoundError` if there is none."""
+    text = read_model_file(target)
+    if text is None:
+        raise SourceNotFoundError(
+            f"{target.url} holds no model ({MODEL_FILE} is missing); "
+            f"make one by `dkfeat train SHARDS --out {target.url}`"
+        )
+    return text
+
+
+class ListedArray(TypedDict):
+    """File of an array, as ``model.json`` lists it."""
+
+    file: str
+    sha256: str
+    shape: list[int]
+
+
+class _Listed(TypedDict):
+    arrays: dict[str, ListedArray]
+
+
+class Facts(_Listed):
+    """Content of ``model.json`` beside the format."""
+
+    map: dict[str, Any]
+    input: dict[str, Any]
+    classes: list[Any]
+    task: str
+    training: dict[str, Any]
+    history: list[dict[str, Any]]
+    manifest_sha256: str | None
+
+
+def files_of(target: Storage) -> set[str]:
+    """Return the names of the files that ``model.json`` lists; none if it is missing or damaged."""
+    try:
+        values = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
+        names = {entry["file"] for entry in typed(values, _Listed, MODEL_FILE)["arrays"].values()}
+        landmarks = landmarks_of(values)
+        kept = set() if landmarks is None else {sidecar_name("landmarks", landmarks)}
+    except ShardError:
+        return set()
+    return kept | {name for name in names if ARRAY_NAME.fullmatch(name)}
+
+
+def read_array(target: Storage, name: str, entry: ListedArray | None) -> Any:
+    """Read and check the file of an array; raise `ShardError` if it is not as listed."""
+    if entry is None or not ARRAY_NAME.fullmatch(entry["file"]) or not entry["file"].startswith(f"{name}-"):
+        raise ShardError(f"{target.url}/{MODEL_FILE}: {name} is not listed under a file name that dkfeat writes")
+    path = f"{target.url}/{entry['file']}"
+    data = read_required(target, entry["file"], f"{MODEL_FILE} lists it; train again or restore it from a copy")
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise ShardError(f"{path}: its SHA-256 is not the one that {MODEL_FILE} lists; the file was changed or damaged")
+    try:
+        array = unpack_array(data, path)
+    except Exception as fault:  # numpy raises many kinds of exceptions for crafted headers
+        raise ShardError(f"{path}: not an array that dkfeat writes: {str(fault)[:200]}") from None
+    if list(array.shape) != entry["shape"] or array.dtype != np.float32:
+        raise ShardError(
+            f"{path}: holds {array.dtype} of shape {array.shape}, {MODEL_FILE} says float32 of {entry['shape']}"
+        )
+    return array
+
+
+def check_target(
+    folder: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> None:
+    """Check, before training, that a model can be saved in a folder or at a URL. The check leaves no files behind.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds something that is not a model, is in a data set or another model, or contains the folder
+        `checkpoint`.
+    CommitError
+        If files cannot be created there.
+    """
+    target = open_model_folder(folder, storage_options)
+    check_outside(folder, storage_options, allowed="a model")
+    state, root = (None if each is None else local_path(os.fspath(each)) for each in (checkpoint, folder))
+    if state is not None and root in (state, *state.parents):
+        raise ConfigError(f"the checkpoint {checkpoint} is in the folder of the model, {folder}; choose another folder")
+    check_model_folder(target)
 
 
 TASKS: Mapping[str, tuple[int, float, str]] = {

@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dkfeat import canonical
 from dkfeat.errors import ConfigError, DkfeatError, InputError, SpecConflictError
 from dkfeat.html import card
-from dkfeat.maps._dask import dask_width, is_dask, transform_blocks
 from dkfeat.maps._kernel_estimates import EstimatedKernel, KernelPairs
+from dkfeat.maps._rows import dask_width, is_dask, transform_blocks
 from dkfeat.messages import show_bytes
 from dkfeat.projections import Projection
 from dkfeat.validation import check_columns, check_integer, check_rows, check_seed

@@ -26,8 +26,9 @@ from dkfeat.projections import (
     FastfoodProjection,
     OrthogonalProjection,
     Projection,
+    check_mixtures,
+    mixtures_of,
 )
-from dkfeat.projections.structured import check_mixtures, mixtures_of
 from dkfeat.theory.fourier import nrff_variance, rff_variance
 from dkfeat.validation import check_choice, check_real
 

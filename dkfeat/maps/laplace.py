@@ -28,8 +28,7 @@ from dkfeat.kernels import NamedKernel
 from dkfeat.kernels._rows import check_non_negative
 from dkfeat.maps._base import N_COMPONENTS, FittedProjection, ProjectedMap
 from dkfeat.maps._kernel_estimates import EstimatedKernel
-from dkfeat.projections import CirculantProjection, DenseProjection, Projection
-from dkfeat.projections.structured import check_mixtures, mixtures_of
+from dkfeat.projections import CirculantProjection, DenseProjection, Projection, check_mixtures, mixtures_of
 from dkfeat.validation import check_choice, check_real, check_rows, rows_as_csr
 
 _CHUNK = 2**17

@@ -14,7 +14,7 @@ from dkfeat.engine.dataset.verify import resolved_source
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source
-from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.validation import check_integer, rows_as_csr
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dkfeat.errors import ConfigError, DkfeatError, SourceError, SourceNotFoundE
 from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.pieces import REFUSED, join_blocks
 from dkfeat.store.commit.run_log import RunLog
-from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.manifest.record_table import planned_splits
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkfeat.engine.dataset.dataset import open_shards
-from dkfeat.engine.dataset.labels import LabelCounts, count_labels
+from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
 from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.errors import ConfigError
@@ -25,8 +24,7 @@ from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
 from dkfeat.store.commit.status import Status, status
 
 if TYPE_CHECKING:
-    from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.engine.dataset.quarantine import QuarantinedRow
+    from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset
     from dkfeat.maps._kernel_estimates import KernelPairs
     from dkfeat.sources.base import Source
 

@@ -2,8 +2,8 @@ r"""GMM similarity: correlation of two long rows estimated from it, and the rate
 
 P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Theorems 1-3.
 
-The n coordinates :math:`(x_i, y_i)` of two rows are independent draws of an elliptical law: a radius T times a
-direction, stretched to correlation :math:`\rho` and to the ratio :math:`\sigma` of the two scales.
+The n coordinates :math:`(x_i, y_i)` of two rows are independent draws of an elliptical law: a radius
+T times a direction, stretched to correlation :math:`\rho` and to the ratio :math:`\sigma` of the two scales.
 :math:`g_n` is their GMM and :math:`c_n` their cosine. In polar form, with :math:`\alpha = \frac12\arccos\rho`,
 
 .. math:: x = T\,\sigma\cos\theta, \qquad y = T\cos(\theta - 2\alpha), \qquad

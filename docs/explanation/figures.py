@@ -34,7 +34,7 @@ from dkfeat import (
     kernels,
     plot,
 )
-from dkfeat.engine.map_costs import MapCosts
+from dkfeat.engine.plan import MapCosts
 from dkfeat.engine.runners.base import BATCHES_PER_SECOND
 from dkfeat.theory import circulant, fourier, maclaurin
 

@@ -11,8 +11,8 @@ import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.engine.map_costs import MapCosts, estimate_costs
 from dkfeat.engine.open import Opened
+from dkfeat.engine.plan import MapCosts, estimate_costs
 from dkfeat.engine.resolve import inherit
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import CommitConflictError, ConfigError, ParseError, PlanError, SpecConflictError
@@ -207,7 +207,7 @@ def test_counts__columns_with_positive_and_with_negative_values_apart(tmp_path):
 
 
 def test_counts__stop_after_the_first_rows_of_a_large_source(write_rows, monkeypatch):
-    monkeypatch.setattr("dkfeat.engine.map_costs._SAMPLE_BYTES", 20_000)
+    monkeypatch.setattr("dkfeat.engine.plan._SAMPLE_BYTES", 20_000)
     assert costs_of(write_rows(WIDE, 40)).n_rows < 10
 
 

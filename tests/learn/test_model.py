@@ -12,8 +12,7 @@ from dkfeat.canonical import fingerprint
 from dkfeat.engine.open import like_spec
 from dkfeat.errors import CommitError, ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.learn import model as models
-from dkfeat.learn import model_files
-from dkfeat.learn.model import LinearModel
+from dkfeat.learn.model import LinearModel, check_target
 from dkfeat.store.manifest.model_folder import LocalFolder
 from tests.conftest import peak_bytes
 from tests.test_archives import npy
@@ -199,8 +198,8 @@ def test_save__in_another_model_or_a_data_set(tmp_path):
 def test_check_target__a_checkpoint_inside_of_the_model(tmp_path):
     for checkpoint in ("model", "model/state", "./x/../model"):
         with pytest.raises(ConfigError, match="in the folder of the model"):
-            model_files.check_target(tmp_path / "model", checkpoint=tmp_path / checkpoint)
-    model_files.check_target(tmp_path / "model", checkpoint=tmp_path / "state")
+            check_target(tmp_path / "model", checkpoint=tmp_path / checkpoint)
+    check_target(tmp_path / "model", checkpoint=tmp_path / "state")
 
 
 def test_save__of_two_at_once_the_last_one_wins_as_a_whole(tmp_path, monkeypatch):
@@ -251,7 +250,7 @@ def test_check_target__where_no_folder_can_be_made__is_told_before_training(tmp_
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(CommitError, match=r"cannot be (written|read): "):
-        model_files.check_target(tmp_path / name)
+        check_target(tmp_path / name)
 
 
 @pytest.mark.fault("X-07")

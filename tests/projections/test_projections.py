@@ -13,8 +13,9 @@ from dkfeat.projections import (
     DenseProjection,
     FastfoodProjection,
     OrthogonalProjection,
+    _fastfood_tables,
+    _orthogonal_signs,
 )
-from dkfeat.projections.structured import _fastfood_tables, _orthogonal_signs
 from tests.conftest import peak_bytes
 from tests.reference.projections import matrix as matrix_of
 
@@ -229,9 +230,9 @@ def test_dense__columns_in_parts_give_equal_bits(kind, monkeypatch):
     X = some_rows(30, 900, density=0.3)
     projection = DenseProjection(n_features=900, n_components=100, seed=1)
     wanted = projection.project(kind(X))
-    monkeypatch.setattr("dkfeat.projections.dense._WHOLE_BYTES", 0)
+    monkeypatch.setattr("dkfeat.projections._WHOLE_BYTES", 0)
     for most in (7, 100, 899, 900):
-        monkeypatch.setattr("dkfeat.projections.dense._MOST_COLUMNS", most)
+        monkeypatch.setattr("dkfeat.projections._MOST_COLUMNS", most)
         assert np.array_equal(projection.project(kind(X)), wanted)
 
 

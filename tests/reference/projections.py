@@ -8,8 +8,9 @@ from dkfeat.projections import (
     CirculantProjection,
     DenseProjection,
     FastfoodProjection,
+    _fastfood_tables,
+    _orthogonal_signs,
 )
-from dkfeat.projections.structured import _fastfood_tables, _orthogonal_signs
 
 
 def matrix(projection):

@@ -124,7 +124,7 @@ def train_and_save(
         Entry of its history for the epoch that it is from.
     """
     from dkfeat.engine.open import Target
-    from dkfeat.learn.model_files import check_target
+    from dkfeat.learn.model import check_target
     from dkfeat.learn.train import train as run
 
     if out is not None:

@@ -21,7 +21,7 @@ from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import check_widths
-from dkfeat.maps._dask import with_whole_rows
+from dkfeat.maps._rows import with_whole_rows
 from dkfeat.sources.base import Source
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.parquet.source import ParquetSource

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,16 +14,14 @@ from scipy import sparse
 
 from dkfeat.blocks import RESERVED, PackedCodes, RowBlock
 from dkfeat.deprecation import moved_parameters
-from dkfeat.engine.dataset.labels import count_labels
-from dkfeat.engine.dataset.quarantine import QuarantinedRow, quarantined_rows
 from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import is_url
+from dkfeat.filesystems.urls import is_url, printable
 from dkfeat.html import card
-from dkfeat.messages import counted
+from dkfeat.messages import counted, show_label
 from dkfeat.sources.pieces import join_blocks
 from dkfeat.store.manifest.manifest import Manifest, labels_shown
 from dkfeat.store.shards import reader
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 64 << 20
 """Default size of the shuffle buffer, in bytes of encoded rows."""
+LABELS_IN_LINE = 10
+"""Maximum number of labels whose counts are shown in a line; more are only shown in a table."""
 
 
 def open_shards(
@@ -74,6 +75,36 @@ def open_shards(
     """
     check_choice(verify, "verify", ("sha256", "size"))
     return ShardDataset(reader.open_reader(open_storage(as_path(target, "target"), storage_options)), verify)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedRow:
+    """A row that was set aside, for display: position, reason and text."""
+
+    source: str
+    """Name of the source file."""
+    line: int
+    """1-based line in the decompressed file; for Parquet the 1-based row in the file."""
+    column: int
+    """1-based byte column of the invalid token; 0 for Parquet, whose message names the column."""
+    offset: int
+    """0-based byte at which the line begins in the decompressed file; for Parquet the 0-based row in the file."""
+    reason: str
+    """Reason as in the counts of the manifest, such as "bad value"."""
+    message: str
+    """Message with the expected and the actual text."""
+    text: str
+    """The line, or the values read, truncated to 160 characters; control and non-ASCII characters are escaped."""
+
+    @property
+    def place(self) -> str:
+        """``file:line:column``, as in error messages; for Parquet only the file; the message names row and column."""
+        file = printable(self.source)
+        return f"{file}:{self.line}:{self.column}" if self.column else file
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the record as plain JSON values."""
+        return asdict(self)
 
 
 _COLUMNS = ("query_id", "weight", "kept", "number")
@@ -170,7 +201,18 @@ class ShardDataset:
             With ``source``, ``line``, ``column``, ``offset``, ``reason``, ``message`` and ``text``, and ``place``,
             which is the text of the first three.
         """
-        return quarantined_rows(self._reader)
+        names = [source.name for source in self.manifest.sources]
+        positions = {name: position for position, name in enumerate(names)}
+        seen: Counter[str] = Counter()  # lines of each file in earlier splits, since line numbers start at the split
+        before = 0
+        for entry in self.manifest.shards:
+            if entry.piece == 0:
+                before = seen[entry.source]
+            seen[entry.source] += entry.lines or 0
+            for bad in self._reader.bad_rows(entry) if entry.bad_rows else ():
+                same = {name: getattr(bad, name) for name in ("column", "offset", "reason", "message", "text")}
+                name = names[positions[entry.source] + bad.file]
+                yield QuarantinedRow(source=name, line=before + bad.line, **same)
 
     @property
     def n_rows(self) -> int:
@@ -439,6 +481,54 @@ class ShardDataset:
             If workers or the scheduler were lost.
         """
         return verify_shards(self._reader.storage, client, progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelCounts:
+    """Labels of the shards that were read."""
+
+    counts: dict[int | float, int]
+    """Number of rows by label, ascending; with lists of labels a row counts for each of its labels."""
+    rows: int
+    """Number of rows in these shards."""
+    n_shards: int
+    """Number of shards that were read."""
+
+    def describe(self, n_rows: int) -> str:
+        """Format the counts as one line; `n_rows` is the number of rows of the whole data set."""
+        read = "all rows" if self.rows == n_rows else f"{self.rows:,} rows of {self.n_shards:,} shards"
+        if len(self.counts) > LABELS_IN_LINE:
+            return f"{len(self.counts):,}, counted in {read}"
+        return f"{', '.join(f'{show_label(label)}: {rows:,}' for label, rows in self.counts.items())} ({read})"
+
+
+def count_labels(shards: reader.ShardReader, max_bytes: int | None = None) -> LabelCounts:
+    """Count the labels of all shards, or of some that are spread over the data set.
+
+    Parameters
+    ----------
+    shards : ShardReader
+    max_bytes : int or None
+        Maximum size of the shards to read, but at least one shard; None: all.
+
+    Raises
+    ------
+    dkfeat.errors.ShardError
+        If a shard is not as committed.
+    """
+    chosen = [entry for entry in shards.manifest.shards if entry.rows]
+    total = sum(entry.size for entry in chosen)
+    if max_bytes is not None and total > max_bytes:
+        n = max(1, len(chosen) * max_bytes // total)
+        chosen = [chosen[len(chosen) * i // n] for i in range(n)]
+    counts: Counter[int | float] = Counter()
+    for entry in chosen if "label" in shards.manifest.schema else ():
+        labels = shards.read(entry, "size", only=("label",)).y
+        found, times = np.unique(np.asarray(labels), return_counts=True)
+        counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
+    return LabelCounts(
+        counts=dict(sorted(counts.items())), rows=sum(entry.rows for entry in chosen), n_shards=len(chosen)
+    )
 
 
 def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> reader.ShardReader | None:

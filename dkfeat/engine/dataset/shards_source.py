@@ -14,7 +14,7 @@ from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
 from dkfeat.sources.base import Source, SplitScan
 from dkfeat.sources.pieces import Origin, Piece
-from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.shards.reader import ShardReader

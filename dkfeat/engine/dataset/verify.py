@@ -17,7 +17,7 @@ from dkfeat.errors import DkfeatError
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
-from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards.reader import Checked, Report, ShardReader, check_shard, open_reader, report_of
 from dkfeat.store.storage.base import Storage

@@ -19,8 +19,7 @@ from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluate.accumulators import Accumulator, accumulator_for
 from dkfeat.learn.evaluate.evaluation import Evaluation
 from dkfeat.learn.model import LinearModel, load_model
-from dkfeat.learn.predict import prediction_source
-from dkfeat.learn.predict_job import packed_model, piece_rows, score_rows
+from dkfeat.learn.predict import packed_model, piece_rows, prediction_source, score_rows
 from dkfeat.learn.sgd.rows import align_labels
 
 if TYPE_CHECKING:

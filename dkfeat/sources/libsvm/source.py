@@ -14,8 +14,7 @@ from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import SplitScan
-from dkfeat.sources.libsvm.messages import parse_error, token_at
-from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split
+from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split, parse_error, token_at
 from dkfeat.sources.options import are_integers
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow, cut_message, shown_text
 

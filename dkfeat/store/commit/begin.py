@@ -27,7 +27,7 @@ from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import BatchPlan, check_pinned, numbered, plan_name
 from dkfeat.store.manifest.manifest import Manifest
 from dkfeat.store.manifest.metadata import SIDECAR_NAME
-from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.store.manifest.records import check
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now

@@ -15,8 +15,7 @@ from dkfeat.store.manifest.batch_plan import BatchPlan
 from dkfeat.store.manifest.manifest import Manifest, manifest_name
 from dkfeat.store.shards.codec import planned_shards, read_footer
 from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import DATA, META, Storage, faults_as
-from dkfeat.store.storage.holder import Holder
+from dkfeat.store.storage.base import DATA, META, Holder, Storage, faults_as
 
 _OUTCOME = ("run_id", "outcome", "error", "shards", "started", "ended")
 

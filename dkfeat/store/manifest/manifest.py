@@ -16,8 +16,7 @@ from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, ty
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.html import card, sparkline
 from dkfeat.messages import counted, show_bytes, show_label
-from dkfeat.store.manifest.record_lists import Shards, Sources
-from dkfeat.store.manifest.record_table import EMPTY, Records
+from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources
 from dkfeat.store.manifest.records import ShardEntry, check
 
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")

@@ -17,6 +17,8 @@ import logging
 import os
 import re
 import signal
+import socket
+import subprocess
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -24,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BufferedReader
 from pathlib import Path, PurePath
@@ -40,7 +43,6 @@ from dkfeat.errors import (
     cause_of,
 )
 from dkfeat.filesystems.urls import shown_url
-from dkfeat.store.storage.holder import Holder, held, this_process
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
@@ -62,6 +64,7 @@ _TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.tmp", re.DOTALL)
 _PROBE = "probe-"
 _PROBED = re.compile(_PROBE + "[0-9a-f]{32}|lock-after-.+[.]json")  # the latter in object stores of version 0.2
 _PROBES = 3  # more than one, because another run may remove a probe between its two creations
+_UNKNOWN = "unknown"
 _THREADS = 16
 """Number of requests to a store at a time, because each takes 30 ms or more."""
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -70,6 +73,8 @@ _LONGEST = 1 << 16
 _ROUNDS = 20
 _OVERLAP_SECONDS = 0.1
 """Time that a run waits after it replaced the lock of a dead run, which another run may do at the same moment."""
+_held: set[str] = set()
+"""Run ids of the locks that this process holds or is about to take."""
 
 KILL_VARIABLE = "DKFEAT_KILL_AT"
 """Variable, read once at import, by which tests kill the process: "point:k" when it passes a point for the k-th time.
@@ -96,6 +101,43 @@ def passed(point: str) -> None:
 def now() -> str:
     """Return the current time, for locks, logs and manifests."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Run named by a lock."""
+
+    run_id: str
+    """Id of the run."""
+    host: str
+    """Machine that it runs on."""
+    pid: int | None
+    """Process id of the run on that machine."""
+    since: str
+    """Time at which the run took the lock, as an ISO date and time."""
+    alive: bool | None
+    """True if the run is alive, False if it has ended, None if this cannot be determined from here."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Holder:
+        """Make a `Holder` from the values of a lock, which may be invalid; long texts are truncated."""
+        texts = {key: ascii(values.get(key) or _UNKNOWN)[:80].strip("'") for key in ("run_id", "host", "since")}
+        pid = values.get("pid")
+        return cls(**texts, pid=pid if type(pid) is int else None, alive=is_alive(values) if values else False)
+
+    def __str__(self) -> str:
+        if self.run_id == self.host == _UNKNOWN:
+            return "a run that has not yet written its id"
+        return f"run {self.run_id} (host {self.host}, pid {self.pid}, since {self.since})"
+
+    def busy_error(self, where: str) -> TargetBusyError:
+        """Make the error to raise when this run holds the lock of target `where`."""
+        if self.alive:
+            return TargetBusyError(f"{where} is being written by {self}; wait for it or choose another target")
+        return TargetBusyError(
+            f"{where} is, or was, being written by {self}, and it cannot be determined from here whether that run is "
+            f"alive; when it has ended, call `dkfeat break-lock {where} {self.run_id!r}` and run again"
+        )
 
 
 class Storage(ABC):
@@ -340,11 +382,11 @@ class Lock:
     ) -> None:
         self._store, self._made = store, tuple(made)
         self.holder: Mapping[str, Any] = {**holder, **this_process()}
-        held.add(self.holder["run_id"])
+        _held.add(self.holder["run_id"])
         try:
             self._take(break_lock)
         except Exception:
-            held.discard(self.holder["run_id"])
+            _held.discard(self.holder["run_id"])
             self._remove_folders()
             raise
         except BaseException:  # interrupted, perhaps after the file was created
@@ -353,8 +395,8 @@ class Lock:
 
     def rename(self, run_id: str) -> None:
         """Hold the lock under another run id from now on; there is no time at which nobody holds it."""
-        held.add(run_id)
-        held.discard(self.holder["run_id"])
+        _held.add(run_id)
+        _held.discard(self.holder["run_id"])
         self.holder = {**self.holder, "run_id": run_id}
         self._store.replace(LOCK, dumps(self.holder), durable=False)
 
@@ -366,7 +408,7 @@ class Lock:
 
     def release(self) -> None:
         """Remove the file, if it still names this run; a second call does nothing."""
-        if self.holder["run_id"] not in held or self.holder["pid"] != os.getpid():  # a fork does not hold it
+        if self.holder["run_id"] not in _held or self.holder["pid"] != os.getpid():  # a fork does not hold it
             return
         try:
             if (self._store.lock_values() or {}).get("run_id") == self.holder["run_id"]:
@@ -377,7 +419,7 @@ class Lock:
                 "%s/%s could not be removed: %s; the next run on this host takes it over", self._store.url, LOCK, fault
             )
         finally:
-            held.discard(self.holder["run_id"])
+            _held.discard(self.holder["run_id"])
 
     def _remove_folders(self) -> None:
         with suppress(OSError):
@@ -420,6 +462,81 @@ class Lock:
         holder = Holder.of(values)
         if holder.alive or (holder.alive is None and run_id != break_lock):
             raise holder.busy_error(where)
+
+
+def this_process() -> dict[str, Any]:
+    """Return plain JSON values that identify this process among those of all hosts.
+
+    Returns
+    -------
+    identity : dict
+        Keys host, machine (a hash), boot, pid_namespace, pid and pid_start; empty text for unknown values.
+    """
+    machine = _text("/etc/machine-id")
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return {
+        "host": socket.gethostname(),
+        "machine": hashlib.sha256(machine.encode()).hexdigest()[:16] if machine else "",
+        "boot": _text("/proc/sys/kernel/random/boot_id"),
+        "pid_namespace": namespace,
+        "pid": os.getpid(),
+        "pid_start": _start_of(os.getpid()),
+    }
+
+
+def is_alive(process: Mapping[str, Any]) -> bool | None:
+    """Return True if a lock's process, recorded by `this_process`, is alive; None if it cannot be told from here.
+
+    Nothing can be determined about a process on another host or in another container. A reused process id is
+    recognised by the start time of the process. Of this process, locks that it released, if in vain, are ended.
+    """
+    here = this_process()
+    if process.get("host") == here["host"] and "machine" not in process:  # a local disk's lock of version 0.2
+        pid = process.get("pid")
+        return False if type(pid) is int and _start_of(pid) == "" else None
+    if any(process.get(key) != here[key] for key in ("host", "machine")):
+        return None
+    if process.get("boot") != here["boot"]:
+        return False
+    if process.get("pid_namespace") != here["pid_namespace"]:
+        return None
+    pid = process.get("pid")
+    if pid == here["pid"] and process.get("pid_start") == here["pid_start"]:
+        return process.get("run_id") in _held
+    if type(pid) is not int:
+        return True
+    start = _start_of(pid)
+    return None if start is None else start == process.get("pid_start")
+
+
+def _start_of(pid: int) -> str | None:
+    """Return the start time of a process in the units of the system; empty if there is no such process.
+
+    None if the process belongs to another user, and the system hides it.
+    """
+    if Path("/proc/self/stat").exists():
+        text = _text(f"/proc/{pid}/stat")
+        if not text:
+            try:
+                os.kill(pid, 0)  # sends no signal
+            except PermissionError:
+                return None
+            except (OSError, OverflowError):
+                return ""
+        fields = text.rpartition(")")[2].split()  # the process name before it may contain any character
+        return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]
+    shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 @contextmanager

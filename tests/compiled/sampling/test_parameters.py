@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from dkfeat.compiled.jit import aligned
-from dkfeat.compiled.sampling.parameters import CODE_LOW, LARGEST_LOG, TABLE_ROW, fill_parameters, least_a
+from dkfeat.compiled.sampling.gcws import CODE_LOW, LARGEST_LOG, TABLE_ROW, fill_parameters, least_a
 from dkfeat.compiled.simd import load, store
 
 f32 = np.float32

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dkfeat.errors import DkfeatError
-from dkfeat.store.storage import holder
+from dkfeat.store.storage import base
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.store.tiny_job import TinyJob, write_sources
 
@@ -60,7 +60,7 @@ def golden(tmp_path_factory):
 @pytest.mark.parametrize("how", ["before", "after", "half-way"])
 def test_fault__in_calls__is_success_or_error_3_and_the_next_run_is_identical(golden, tmp_path, how, for_ever, step):
     done, count = golden
-    held = {*holder.held}  # by earlier tests of this process
+    held = {*base._held}  # by earlier tests of this process
     outcomes = set()
     for number in range(1, count + 1, step):
         job = replace(done, target=tmp_path / str(number), transforms=[])
@@ -71,7 +71,7 @@ def test_fault__in_calls__is_success_or_error_3_and_the_next_run_is_identical(go
                 outcomes.add(0)
             except DkfeatError as fault:
                 outcomes.add(fault.exit_code)
-        assert holder.held == held, number
+        assert base._held == held, number
         assert_dataset_whole(job.target, finished=False)
         job.run()
         assert dataset_state(job.target) == dataset_state(done.target), number

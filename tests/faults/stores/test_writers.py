@@ -20,7 +20,6 @@ from dkfeat.errors import CommitConflictError, TargetBusyError
 from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit.maintenance import abort, break_lock, clean
 from dkfeat.store.storage import base, object_store, open_storage
-from dkfeat.store.storage import holder as holders
 from dkfeat.store.storage.base import LOCK, META
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
@@ -178,7 +177,7 @@ def test_killed_run__at_any_request__is_finished(start, bucket, storage, sources
 
 
 def foreign_lock(bucket, **changes):
-    holder = {**HOLDER, **holders.this_process(), **changes}
+    holder = {**HOLDER, **base.this_process(), **changes}
     bucket.put(f"out/{LOCK}", json.dumps(holder).encode())
     return holder
 
@@ -221,19 +220,19 @@ def test_lock__of_another_host__is_broken_by_its_run_id_alone(bucket, storage, s
     ],
 )
 def test_process__counts_as_ended_when_that_is_proved(changes, alive, monkeypatch):
-    monkeypatch.setattr(holders, "held", {"held"})
-    assert holders.is_alive({"run_id": "held", **holders.this_process(), **changes}) is alive
+    monkeypatch.setattr(base, "_held", {"held"})
+    assert base.is_alive({"run_id": "held", **base.this_process(), **changes}) is alive
 
 
 def test_process__that_ended__is_told_from_a_living_one():
-    program = "from dkfeat.store.storage.holder import this_process; print(repr(this_process()), flush=True); input()"
+    program = "from dkfeat.store.storage.base import this_process; print(repr(this_process()), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         facts = ast.literal_eval(other.stdout.readline())
-        assert holders.is_alive(facts)
+        assert base.is_alive(facts)
         other.kill()
-    assert holders.is_alive(facts) is False
+    assert base.is_alive(facts) is False
 
 
 def dead_lock(bucket):

@@ -10,7 +10,7 @@ import pytest
 from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.store.commit.maintenance import abort, clean
 from dkfeat.store.manifest import batch_plan, metadata
-from dkfeat.store.manifest.record_lists import planned_splits
+from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.store.shards import reader
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.local import LocalStorage

@@ -19,7 +19,7 @@ from dkfeat.store.commit import maintenance
 from dkfeat.store.commit.status import status
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import schema_of
-from dkfeat.store.storage import base, holder, open_storage
+from dkfeat.store.storage import base, open_storage
 from tests.faults.kills import ABORT_POINTS, POINTS
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.store.tiny_job import ROW_BYTES, TinyJob, write_sources
@@ -109,7 +109,7 @@ class DataSetMachine(RuleBasedStateMachine):
             with suppress(Killed):
                 act()
         meta = self.job.target / "_dkfeat"
-        holder.held.clear()  # as if this process had ended
+        base._held.clear()  # as if this process had ended
         manifests, plans = (newest_number(meta, kind) for kind in ("manifest", "plan"))
         if manifests:
             text = json.loads((meta / f"manifest-{manifests:06d}.json").read_bytes())

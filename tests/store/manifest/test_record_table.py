@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import CommitError, ShardError
 from dkfeat.store.manifest import record_table
-from dkfeat.store.manifest.record_lists import Shards, Sources, planned_splits
-from dkfeat.store.manifest.record_table import EMPTY, Records
+from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources, planned_splits
 from dkfeat.store.manifest.records import ShardEntry, SourceEntry
 
 HASHES = "0123456789abcdef" * 4

@@ -14,8 +14,7 @@ import pytest
 
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError
 from dkfeat.store.storage import local, open_storage
-from dkfeat.store.storage.base import DATA, LOCK, META, TMP
-from dkfeat.store.storage.holder import this_process
+from dkfeat.store.storage.base import DATA, LOCK, META, TMP, this_process
 from dkfeat.store.storage.local import LocalStorage
 from tests.store.tiny_job import TinyJob, write_sources
 

@@ -23,8 +23,8 @@ from dkfeat.compiled.products.signs import (
 )
 from dkfeat.compiled.random import COLUMNS, STREAM_MACLAURIN_SIGN, SUPERBLOCK, packed_signs, transposed_signs
 from dkfeat.compiled.simd import LANES
-from dkfeat.maps.maclaurin.series import Draws, Tile
-from dkfeat.projections.dense import columns_present
+from dkfeat.maps._series import Draws, Tile
+from dkfeat.projections import columns_present
 
 _TILE = 2 * SUPERBLOCK
 """Factors whose sums for 16 rows, 256 KiB, stay in the second-level cache."""

@@ -1,1 +1,0 @@
-"""Random Maclaurin features for dot-product kernels and their compositions."""
