@@ -83,8 +83,7 @@ def test_target_deleted_during_a_run__is_not_made_anew(source, tmp_path, schedul
 
     def delete(state):
         if state.stage == "featurize" and state.tasks == 3:
-            while target.exists():  # tasks add files meanwhile
-                shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(target.rename(tmp_path / "removed"))  # all at once: half a target has lost its lock first
 
     options = {"scheduler": scheduler, "n_workers": 2}
     if scheduler == "cluster":
