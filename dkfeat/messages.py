@@ -1,9 +1,15 @@
-"""Text for messages and tables: the nearest valid name, counts, sizes in bytes, texts without control characters."""
+"""Text for messages and tables: the nearest valid name, counts, sizes in bytes, texts without control characters.
+
+`read_number` is the reverse: it reads the text of a number as all options take it.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+Number = TypeVar("Number")
 
 
 def close(name: str, known: Sequence[str]) -> str | None:
@@ -16,6 +22,29 @@ def close(name: str, known: Sequence[str]) -> str | None:
     """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return near[0] if near else None
+
+
+def read_number(text: str, kind: Callable[[str], Number]) -> Number:
+    """Read a number of ASCII text by `kind`, such as int, which alone takes underscores and digits of any script too.
+
+    Raises
+    ------
+    ValueError
+        For other text.
+
+    Examples
+    --------
+    >>> read_number("+10", int)
+    10
+    >>> read_number("1_0", int)
+    Traceback (most recent call last):
+    ValueError: '1_0' is not a number such as 10 or 0.5; write it in the digits 0 to 9, without underscores
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(
+            f"{text!r} is not a number such as 10 or 0.5; write it in the digits 0 to 9, without underscores"
+        )
+    return kind(text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.messages import meant
+from dkfeat.messages import meant, read_number
 
 MAX_POWER = 1000.0
 """Largest power of the pGMM kernel; with a larger one, a float32 logarithm is not accurate enough."""
@@ -46,8 +46,8 @@ def as_label(value: Any) -> int | float:
         return int(value)
     if isinstance(value, str):
         with suppress(ValueError):
-            return int(value)
-    number = float(value)
+            return read_number(value, int)
+    number = read_number(value, float) if isinstance(value, str) else float(value)
     return int(number) if number % 1 == 0 else number
 
 

@@ -26,7 +26,7 @@ from click.shell_completion import CompletionItem
 import dkfeat
 from dkfeat.cli.group import Command, apply_options
 from dkfeat.maps import CLASSES
-from dkfeat.messages import nearest
+from dkfeat.messages import nearest, read_number
 
 
 class Choice(click.Choice[str]):
@@ -96,7 +96,7 @@ def numbers(kind: Callable[[str], float], example: str) -> Text:
     """Parameter type of numbers separated by commas, as a tuple; error messages show the example."""
     return Text(
         "numbers",
-        lambda text: tuple(kind(item) for item in text.split(",")),
+        lambda text: tuple(read_number(item, kind) for item in text.split(",")),
         f"is not a list of numbers such as {example}",
     )
 
@@ -352,7 +352,7 @@ def kind_of(hints: Sequence[Any], default: Any = None) -> dict[str, Any]:
         return {"type": numbers(_label, "-1,1")}
     if words and int in hints:
         expected = f"is neither a whole number nor {' nor '.join(words)}"
-        parse = lambda text: text if text in words else int(text)  # noqa: E731
+        parse = lambda text: text if text in words else read_number(text, int)  # noqa: E731
         return {"type": Text("|".join(["number", *words]), parse, expected, words)}
     if words and bool in hints:
         values = {**{word: word for word in words}, "true": True, "false": False}
@@ -388,8 +388,8 @@ def _inner_map(text: str) -> Mapping[str, Any]:
 def _named_number(text: str) -> tuple[str, float | list[float]]:
     name, _, number = text.partition("=")
     if "," in number:
-        return name, [float(item) for item in number.split(",")]
-    return name, int(number) if number.lstrip("+-").isdigit() else float(number)
+        return name, [read_number(item, float) for item in number.split(",")]
+    return name, read_number(number, int if number.lstrip("+-").isdigit() else float)
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature

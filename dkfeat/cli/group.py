@@ -11,6 +11,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from functools import partial
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -19,7 +21,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
-from dkfeat.messages import close, nearest, shown
+from dkfeat.messages import close, nearest, read_number, shown
 
 if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
@@ -110,8 +112,18 @@ class _CompletedPath(click.ParamType):
         return [CompletionItem(incomplete, type=self._kind)]
 
 
+def _convert_number(kind: click.ParamType, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    try:
+        return kind.convert(read_number(value, str) if isinstance(value, str) else value, param, ctx)
+    except ValueError as error:
+        kind.fail(str(error), param, ctx)
+
+
 def _completed(parameter: click.Parameter) -> click.Parameter:
-    """Let shells complete a parameter whose metavar or name marks it as a path."""
+    """Let shells complete a parameter whose metavar or name marks it as a path, and read numbers by `read_number`."""
+    if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType):
+        kind, parameter.type = parameter.type, copy(parameter.type)
+        parameter.type.convert = partial(_convert_number, kind)  # type: ignore[method-assign]  # keeps click's help page
     is_argument = isinstance(parameter, click.Argument)
     written = parameter.metavar or (str(parameter.name).upper() if is_argument else "")
     if parameter.type is click.STRING and written in FOLDERS | FILES:

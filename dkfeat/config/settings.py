@@ -214,7 +214,13 @@ def read_yaml(path: str | Path, kind: str) -> Any:
     import yaml
 
     class StrictLoader(yaml.SafeLoader):
-        """Safe loader that also rejects a key given twice."""
+        """Safe loader that also rejects a key given twice, and numbers that are not written in decimal digits alone."""
+
+        def construct_scalar(self, node: Any) -> Any:
+            if node.tag in _OF_NUMBERS and re.search(r"[_:]|^[-+]?0[0-9a-z]", node.value):
+                problem = f"{node.value} is a number with separators or of another base; write it in the digits 0 to 9"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            return super().construct_scalar(node)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGE]
@@ -241,6 +247,7 @@ def read_yaml(path: str | Path, kind: str) -> Any:
 
 
 _MERGE = "tag:yaml.org,2002:merge"
+_OF_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def _n_values(node: Any, known: dict[int, float]) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import printable
+from dkfeat.messages import read_number
 from dkfeat.validation import as_label, check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -72,7 +73,7 @@ def limit_of_bad_rows(most: object) -> float:
     if isinstance(most, str):
         text = most.strip()
         with suppress(ValueError):
-            number = int(text) if text.isdigit() else float(text.removesuffix("%"))
+            number = read_number(text.removesuffix("%"), int if text.isdigit() else float)
             found = number / 100 if text.endswith("%") else number
     is_rows = isinstance(found, int) and not isinstance(found, bool) and found >= 0
     if is_rows or (isinstance(found, float) and 0 <= found <= 1):

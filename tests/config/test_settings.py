@@ -139,8 +139,16 @@ def aliases_of_aliases(levels):
         ("run: {n_workers: !!int ''}", "index out of range"),
         ("run: {n_workers: !!bool perhaps}", "'perhaps'"),
         ("run: {n_workers: !!timestamp soon}", ""),
+        *[
+            pytest.param(
+                f"run: {{n_workers: {number}}}",
+                f"{number} is a number with separators",
+                marks=pytest.mark.fault("I-43"),
+            )
+            for number in ("1_0", "010", "0x10", "0b11", "1:30")
+        ],
     ],
-    ids=range(8),
+    ids=range(13),
 )
 def test_load_config__values_that_yaml_cannot_make(tmp_path, text, words):
     (tmp_path / "job.yaml").write_text(text)

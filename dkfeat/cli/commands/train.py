@@ -24,6 +24,7 @@ from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json, summar
 from dkfeat.cli.rows import make_source, source_options
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
+from dkfeat.messages import read_number
 
 if TYPE_CHECKING:
     from dkfeat.learn.model import LinearModel
@@ -153,7 +154,7 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
         if label in weights:
             raise click.UsageError(f"--class-weight gives the label {label} twice; give each label one weight")
         try:
-            weights[label] = float(weight)
+            weights[label] = read_number(weight, float)
         except ValueError:
             raise click.UsageError(
                 f"--class-weight {item}: expected LABEL=WEIGHT such as 1=2.5, or balanced alone"

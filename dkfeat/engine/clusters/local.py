@@ -14,6 +14,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.messages import read_number
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def as_bytes(text: int | str) -> int:
     4294967296
     """
     try:
-        value = 0 if isinstance(text, bool) else int(parse_bytes(text))
+        value = int(read_number(text, parse_bytes) if isinstance(text, str) else parse_bytes(int(text)))
     except (ValueError, TypeError, AttributeError, OverflowError):  # neither a number nor text, or infinite
         value = 0
     if value < LEAST_MEMORY:
