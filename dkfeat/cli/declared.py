@@ -151,6 +151,7 @@ class AnyMap:
     """Type of parameters that take a feature map."""
 
 
+_IMPORT = re.compile(r"^from (dkfeat\.\S+) import (\([^)]*\)|.*)", re.MULTILINE)
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
 
 
@@ -177,8 +178,8 @@ def declarations(place: str) -> dict[str, Declaration]:
     text = _source_of(module)
     begin = max(text.find(f"\nclass {name}("), text.find(f"\nclass {name}:"))
     if begin < 0:  # a base class of another module
-        imported = re.search(rf"^from (dkfeat\.\S+) import (?:\([^)]*\b{name}\b|.*\b{name}\b)", text, re.MULTILINE)
-        return {} if imported is None else declarations(f"{imported[1]}:{name}")
+        imports = (origin for origin, names in _IMPORT.findall(text) if name in re.findall(r"\w+", names))
+        return next((declarations(f"{origin}:{name}") for origin in imports), {})
     is_dataclass = text[:begin].rpartition("\n")[2].startswith("@dataclass")
     body = re.split(r"\n(?=\S)", text[begin + 1 :], maxsplit=1)[0]
     node = ast.parse(re.split(r"\n    (?=def |@)", body, maxsplit=1)[0]).body[0]  # methods take time to parse
