@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 28_516
+MOST_CODE = 28_527
 MOST_MODULES = 200
-MOST_TEST_LINES = 35_954
+MOST_TEST_LINES = 35_977
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

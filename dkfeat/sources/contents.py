@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -262,6 +263,8 @@ class RemoteFile(io.RawIOBase):
         if now.get("etag") and file.etag and (now["etag"], now["size"]) != (file.etag, file.size):
             self._raw.close()
             raise self._changed()
+        if (cache := getattr(self._raw, "cache", None)) is not None:
+            cache.fetcher = _checked(cache.fetcher)
 
     def readable(self) -> bool:
         """Return True."""
@@ -308,6 +311,18 @@ class RemoteFile(io.RawIOBase):
         )
 
 
+def _checked(fetch: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
+    """Make a function that fetches a range fail if it gets more or fewer bytes, which fsspec would take for it."""
+
+    def fetch_all(start: int, end: int) -> bytes:
+        data = fetch(start, end)
+        if len(data) != end - start:
+            raise ConnectionError(errno.EIO, f"the store sent {len(data)} bytes for {end - start} from byte {start} on")
+        return data
+
+    return fetch_all
+
+
 def local_identity(status: os.stat_result) -> dict[str, Any]:
     """Return the size and modification time of a local file, as in ``SourceFile.identity``."""
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
@@ -332,7 +347,7 @@ def remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:
             changed = None
     if isinstance(changed, datetime):
         changed = changed.timestamp()
-    if info["size"] is None:
+    if info["size"] is None or info["size"] < 0:
         raise SourceError(
             f"{printable(info['name'])}: the server does not send its size (Content-Length); download the file first"
         )

@@ -25,7 +25,8 @@ class Fault:
 
     action: str
     """An HTTP status; or "drop before" or "drop after" the store acted, "cut body", "delay", "expired", "overwrite"
-    (a condition on a PUT is taken out), "error in 200"."""
+    (a condition on a PUT is taken out), "error in 200", "half" of the body with its length and no checksum, "whole"
+    object for a range."""
     method: str = ".*"
     key: str = ".*"
     times: float = float("inf")
@@ -115,8 +116,13 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(fault.seconds)
             if action == "overwrite":
                 del self.headers["If-None-Match"]
+            if action == "whole":
+                del self.headers["Range"]
             status, headers, content = self._forward(body)
             self._record(path, status)
+            if action == "half":
+                content = content[: len(content) // 2]
+                headers = [pair for pair in headers if not re.search("content-length|checksum", pair[0], re.IGNORECASE)]
             if action == "drop after":
                 self._drop()
             else:

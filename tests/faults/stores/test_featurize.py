@@ -157,6 +157,23 @@ def test_run__first_two_answers_of_each_kind_fail__is_identical(
     bucket.assert_whole(committed=True)
 
 
+@pytest.mark.fault("S-08")
+@pytest.mark.parametrize("action", ["half", "whole"])
+def test_source__answers_of_another_length_than_asked_for__never_are_its_rows(
+    tiny_folder, bucket, options, proxy, action, golden_remote, tmp_path
+):
+    bucket.fill(tiny_folder)
+    some = proxy.add(action, method="GET", key=r"\.svm\?", times=5)
+    featurized(remote(bucket, options, **RESOLVED), tmp_path / "out", scheduler="synchronous")
+    assert some.seen == 5
+    assert dataset_state(tmp_path / "out") == golden_remote
+    proxy.add(action, method="GET", key=r"\.svm\?")
+    source = remote(bucket, {**options, "retry_seconds": 0.1}, **RESOLVED)
+    with pytest.raises(SourceError, match=r"\.svm cannot be read: the store sent \d+ bytes for \d+ from byte") as fault:
+        featurized(source, tmp_path / "other", scheduler="synchronous")
+    assert fault.value.exit_code == 3
+
+
 @pytest.mark.slow
 @pytest.mark.fault("S-09")
 def test_run__503_for_ever_on_one_shard__ends_and_resumes_identical(pattern, golden, bucket, options, proxy):
