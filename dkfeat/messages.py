@@ -47,16 +47,16 @@ def read_number(text: str, kind: Callable[[str], Number]) -> Number:
     return kind(text)
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun, in the plural unless the number is 1.
+def counted(number: int, noun: str, *verbs: str) -> str:
+    """Write a number with its noun, in the plural unless the number is 1, and with the verb for one or for several.
 
     Examples
     --------
-    >>> counted(1, "shard"), counted(1200, "shard"), counted(2, "process")
-    ('1 shard', '1,200 shards', '2 processes')
+    >>> counted(1, "shard"), counted(1200, "shard"), counted(2, "process"), counted(2, "file", "is", "are")
+    ('1 shard', '1,200 shards', '2 processes', '2 files are')
     """
     plural = "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{'' if number == 1 else plural}"
+    return " ".join([f"{number:,} {noun}{'' if number == 1 else plural}", *verbs[number != 1 :][:1]])
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 28_527
+MOST_CODE = 28_537
 MOST_MODULES = 200
 MOST_TEST_LINES = 35_977
 

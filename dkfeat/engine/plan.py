@@ -109,12 +109,12 @@ class MapCosts:
         Examples
         --------
         >>> print(MapCosts(n_rows=9, nonzeros=390.0, uses=1.31, gcws_us=412.0, dart_us=71.2).describe())
-        gcws takes about 410 µs a row, dart 71 (the first 9 rows have 390 nonzeros each, and a column is in 1.3 of them)
+        gcws takes about 410 µs a row, dart 71 (of the first 9 rows, each has 390 nonzeros, and a column is in 1.3)
         """
         gcws, dart, nonzeros, uses = map(_rounded, (self.gcws_us, self.dart_us, self.nonzeros, self.uses))
         return (
-            f"gcws takes about {gcws} µs a row, dart {dart} (the first {self.n_rows:,} rows have {nonzeros} nonzeros "
-            f"each, and a column is in {uses} of them)"
+            f"gcws takes about {gcws} µs a row, dart {dart} (of the first {counted(self.n_rows, 'row')}, each has "
+            f"{nonzeros} nonzeros, and a column is in {uses})"
         )
 
 
@@ -227,7 +227,8 @@ class Plan:
             )
         if self.spec is not None:
             output, width = self.spec["output"], self.spec["input"]["n_features"]
-            facts["features"] = f"{width:,} columns → {output['n_features_out']:,}, {output['row_bytes']:,} bytes a row"
+            size = counted(output["row_bytes"], "byte")
+            facts["features"] = f"{counted(width, 'column')} → {output['n_features_out']:,}, {size} a row"
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
         if self.map_costs is not None and self.map_costs.cheaper is not None:

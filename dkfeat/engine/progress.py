@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TextIO
 
 from dkfeat.html import render
+from dkfeat.messages import counted
 from dkfeat.store.commit.run_log import MOST_POINTS, StageLog
 
 LINE_SECONDS = 5.0
@@ -62,6 +63,10 @@ class ProgressState:
     def _speeds(self) -> str:
         return f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
 
+    @property
+    def _done(self) -> str:
+        return f"{self.tasks:,} of {counted(self.total_tasks, 'split')}, {counted(self.rows, 'row')}"
+
     def describe(self) -> str:
         """Format the state as one line.
 
@@ -71,7 +76,7 @@ class ProgressState:
         ...               total_bytes=80_000_000, seconds=3.0).describe()
         'featurize: 3 of 4 splits, 90,000 rows, 30,000 rows/s, 20.0 MB/s, 0:01 left'
         """
-        return f"{self.stage}: {self.tasks:,} of {self.total_tasks:,} splits, {self.rows:,} rows, {self.pace}"
+        return f"{self.stage}: {self._done}, {self.pace}"
 
     def describe_end(self) -> str:
         """Format the state of a finished stage as one line.
@@ -82,7 +87,7 @@ class ProgressState:
         ...               total_bytes=60_000_000, seconds=3.0).describe_end()
         'scan: done, 90,000 rows in 0:03, 30,000 rows/s, 20.0 MB/s'
         """
-        return f"{self.stage}: done, {self.rows:,} rows in {clock(self.seconds)}, {self._speeds}"
+        return f"{self.stage}: done, {counted(self.rows, 'row')} in {clock(self.seconds)}, {self._speeds}"
 
 
 class Progress:
@@ -225,9 +230,7 @@ def _cell(stage: Stage) -> Iterator[Callable[[ProgressState], object]]:
         line.write(stage.state.describe_end(), 1.0)
     except BaseException:
         state = stage.state
-        show(
-            state, f"{state.stage}: stopped after {state.tasks:,} of {state.total_tasks:,} splits, {state.rows:,} rows"
-        )
+        show(state, f"{state.stage}: stopped after {state._done}")
         raise
     finally:
         line.end()

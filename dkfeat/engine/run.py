@@ -18,6 +18,7 @@ from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine,
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.filesystems.urls import is_url, shown_url
+from dkfeat.messages import counted
 from dkfeat.sources.base import Source
 from dkfeat.store.commit.batch import Batch
 from dkfeat.store.commit.begin import begin
@@ -87,7 +88,7 @@ def commit(finished: Finished) -> Manifest:
     batch, resolved, totals = finished.batch, finished.resolved, finished.totals
     if totals is None:
         assert batch.manifest is not None  # it lists every file
-        rows = f"{batch.manifest.rows:,} rows"
+        rows = counted(batch.manifest.rows, "row")
         resolved.opened.run.reporter.note(f"{batch.storage.url} is complete already: {rows}; nothing to do")
         return batch.manifest
     environments = totals.environments
@@ -224,13 +225,12 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
     """Log what users should know of a batch whose tasks are done."""
     url = run.storage.url
     if totals.n_bad:
-        note = f"{totals.n_bad:,} of {totals.n_rows:,} rows were bad and are set aside; see `dkfeat quarantine {url}`"
-        reporter.note(note)
+        reporter.note(f"bad rows set aside: {totals.n_bad:,} of {totals.n_rows:,}; see `dkfeat quarantine {url}`")
     filters = getattr(source, "filters", None)
     if filters and not totals.n_rows and run.plan is not None:
         logger.warning("%s: no row of the new files passes filters=%.200r", url, filters)
     if totals.n_retries:
-        logger.warning("%s: %d requests to object stores failed and were repeated", url, totals.n_retries)
+        logger.warning("%s: requests to object stores that failed and were repeated: %d", url, totals.n_retries)
     if source.label_dtype == "int64":  # other labels may be values of a regression
         _warn_of_new_labels(run, totals.labels)
     new_files = () if run.plan is None else run.plan.files

@@ -191,7 +191,7 @@ def check_bad_rows(source: Source, n_bad: int, n_rows: int | None, first: tuple[
     file, bad = first
     limit = f"{most:.6g} of the rows" if is_share else f"{most:,}"
     reason = (
-        f"{n_bad:,}{of} rows are bad, more than max_bad_rows={limit}, this one for instance: {bad.message}. "
+        f"bad rows: {n_bad:,}{of}, more than max_bad_rows={limit}, this one for instance: {bad.message}. "
         "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
     )
     raise source.bad_row_error(file, bad, reason)

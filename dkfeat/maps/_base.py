@@ -22,7 +22,7 @@ from dkfeat.errors import ConfigError, DkfeatError, InputError, SpecConflictErro
 from dkfeat.html import card
 from dkfeat.maps._kernel_estimates import EstimatedKernel, KernelPairs
 from dkfeat.maps._rows import dask_width, is_dask, transform_blocks
-from dkfeat.messages import show_bytes
+from dkfeat.messages import counted, show_bytes
 from dkfeat.projections import Projection
 from dkfeat.validation import check_columns, check_integer, check_rows, check_seed
 
@@ -514,7 +514,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _repr_html_inner(self) -> str:  # scikit-learn shows this HTML for an estimator that is not part of another
         note = "not fitted"
         if self.__sklearn_is_fitted__():
-            note = f"fitted to {self.n_features_in_:,} columns" + (f", seed {self.seed_}" if self._is_random() else "")
+            seed = f", seed {self.seed_}" if self._is_random() else ""
+            note = f"fitted to {counted(self.n_features_in_, 'column')}{seed}"
         try:
             description = self._description()
         except (DkfeatError, ValueError, TypeError) as error:  # a repr does not raise

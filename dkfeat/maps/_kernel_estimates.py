@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dkfeat.html import card
 from dkfeat.kernels import NamedKernel
+from dkfeat.messages import counted
 
 Values = NDArray[np.float64]
 _NAMES = {"gmm": "GMM", "egmm": "eGMM", "rbf": "RBF", "rbf_cosine": "RBF of the cosine"}
@@ -138,7 +139,7 @@ class KernelPairs:
 
     @property
     def _errors(self) -> str:
-        measured = f"{len(self):,} pairs of rows, root mean squared error {self.error:.3g}"
+        measured = f"{counted(len(self), 'pair')} of rows, root mean squared error {self.error:.3g}"
         if self.expected_error is None:
             return measured
         theory = f"{self.expected_error:.3g}{', ' if self.note else ''}{self.note}"

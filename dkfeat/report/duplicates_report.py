@@ -120,7 +120,7 @@ class DuplicatesReport(page.Page):
 
     def __repr__(self) -> str:
         rows, groups = counted(self.found.n_rows, "row"), counted(self.found.n_groups, "group")
-        return f"DuplicatesReport({self.found.folder!r}, {rows}, {groups}, {self.found.n_kept:,} rows kept)"
+        return f"DuplicatesReport({self.found.folder!r}, {rows}, {groups}, {counted(self.found.n_kept, 'row')} kept)"
 
     @property
     def title(self) -> str:

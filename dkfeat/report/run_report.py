@@ -16,7 +16,7 @@ from dkfeat.engine.resolve import DROPPED
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, render
-from dkfeat.messages import show_bytes, show_label
+from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
@@ -257,7 +257,7 @@ def _speed(stage: StageLog, log: RunLog) -> str:
     edges = np.linspace(0.0, max(stage.seconds, seconds[-1]), n + 1)
     speeds = np.diff(np.interp(edges, seconds, rows)) / np.diff(edges)
     caption = f"Rows a second since the stage began; the run ended {log.outcome} at {log.ended[:19].replace('T', ' ')}"
-    caption += f"; {log.found:,} of {log.shards:,} shards were there already" if log.found else ""
+    caption += f"; shards there already: {log.found:,} of {log.shards:,}" if log.found else ""
     title = f"Speed of {stage.stage}, batch {log.batch:,}, rows/s"
     return page.steps(title, edges / unit, speeds.tolist(), name, f"{caption}.")
 
@@ -282,7 +282,7 @@ def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict
     rows = [(show_label(label), count) for label, count in shown]
     note = f"Rows of each label, {labels.rows:,} in all"
     if labels.n_shards < len(data.manifest.shards):
-        note += f", of {labels.n_shards:,} shards spread over the data set"
+        note += f", of {counted(labels.n_shards, 'shard')} spread over the data set"
     note += "; a row may have several" if data.spec["input"].get("multilabel") else ""
     note += f"; the {MOST_SHOWN} most frequent of {len(labels.counts):,}" if len(labels.counts) > MOST_SHOWN else ""
 

@@ -192,8 +192,7 @@ def _hidden_files(pattern: str) -> list[str]:
 def warn_of_left_out(where: str, names: Sequence[str], why: str) -> None:
     """Warn of files that a pattern or a folder leaves out, if there are any."""
     if names:
-        is_one = len(names) == 1
-        counts, shown = f"{counted(len(names), 'file')} {'is' if is_one else 'are'}", ", ".join(names[:_MOST_SHOWN])
+        counts, shown = counted(len(names), "file", "is", "are"), ", ".join(names[:_MOST_SHOWN])
         logger.warning("%s: %s left out, such as %s: %s", printable(where), counts, printable(shown), why)
 
 

@@ -125,7 +125,7 @@ def features(tmp_path_factory):
 
 def test_verify_inputs__then_changed(features):
     text = run("verify", features / "features", "--inputs", features / "*.svm").stdout
-    assert "2 sources, 1 ranges, all unchanged" in text
+    assert "2 sources, 1 range, unchanged" in text
     (features / "a.svm").write_text("1 1:1\n2 2:1\n" * 20)
     (features / "c.svm").write_text("1 1:1\n")
     text = run("verify", features / "features", "--inputs", features / "*.svm").stdout
@@ -134,7 +134,7 @@ def test_verify_inputs__then_changed(features):
     (features / "b.svm").rename(features / "d.svm")
     outcome = run("verify", features / "features", "--inputs", features / "*.svm", status=4)
     assert "problem: source 'b.svm' is missing" in outcome.stdout
-    assert "its source has changed, 1 problems" in outcome.stderr
+    assert "its source has changed; 1 problem is listed" in outcome.stderr
 
 
 def lines(outcome):

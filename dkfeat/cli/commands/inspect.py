@@ -169,8 +169,8 @@ def _of_state(found: Status) -> dict[str, str]:
     if found.unfinished is not None:
         batch = found.unfinished
         lines["batch"] = (
-            f"{batch.number:,}: {batch.splits_done:,} of {batch.splits:,} splits done, {batch.splits_left:,} left; "
-            f"{counted(len(batch.shards), 'shard')} not yet listed"
+            f"{batch.number:,}: {batch.splits_done:,} of {counted(batch.splits, 'split')} done, "
+            f"{batch.splits_left:,} left; {counted(len(batch.shards), 'shard')} not yet listed"
         )
     planned = () if found.unfinished is None else found.unfinished.sources
     named = {"batch_sources": planned, "missing": found.missing, "not_listed": found.unlisted}

@@ -80,7 +80,8 @@ def _verify_model(target: str, options: Mapping[str, Any] | None, record: dict[s
         record["problems"] = [str(error)]
         raise error if isinstance(error, ShardError) else ShardError(f"{target}: {error}") from error
     record |= {"classes": len(model.classes), "features": n_features}
-    note(f"{target}: model of {len(model.classes):,} classes and {n_features:,} features, all as saved")
+    classes, features = counted(len(model.classes), "class"), counted(n_features, "feature")
+    note(f"{target}: model of {classes} and {features}, all as saved")
 
 
 def _verify_shards(target: Target, where: dict[str, Any], record: dict[str, Any]) -> None:
@@ -95,8 +96,8 @@ def _verify_shards(target: Target, where: dict[str, Any], record: dict[str, Any]
     _list("not listed, ignored by readers", report.unlisted)
     if report.problems:
         raise ShardError(
-            f"{target.path}: {len(report.problems):,} problems, listed on standard output; delete the shards named "
-            "there and repeat the run that wrote them, which writes missing shards"
+            f"{target.path}: {counted(len(report.problems), 'problem')}, listed on standard output; delete the shards "
+            "named there and repeat the run that wrote them, which writes missing shards"
         )
     note(f"{target.path}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
     environments = data.manifest.numeric_envs
@@ -119,10 +120,10 @@ def _verify_inputs(target: Target, source: tuple[str, ...], where: dict[str, Any
     _list("same bytes, but another modification time or version tag, so a run would fail", report.touched)
     _list("not committed yet", report.new)
     if report.problems:
-        raise SpecConflictError(
-            f"{target.path}: its source has changed, {len(report.problems):,} problems are listed on standard output"
-        )
-    note(f"{target.path}: {report.n_sources:,} sources, {report.n_pieces:,} ranges, all unchanged")
+        problems = counted(len(report.problems), "problem", "is", "are")
+        raise SpecConflictError(f"{target.path}: its source has changed; {problems} listed on standard output")
+    sources, ranges = counted(report.n_sources, "source"), counted(report.n_pieces, "range")
+    note(f"{target.path}: {sources}, {ranges}, unchanged")
 
 
 def _list(kind: str, lines: Iterable[str]) -> None:

@@ -82,7 +82,8 @@ def neighbors(
     (first, _), (last, error) = found.medians(1), found.medians(n)
     record = {"neighbors": out, "queries": found.n_queries, "rows": found.n_rows, "n_neighbors": n}
     record |= {"first_similarity": first, "last_similarity": last, "standard_error": error}
-    shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {found.n_rows:,} rows for each, in {out}"}
+    rows = counted(found.n_rows, "row")
+    shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {rows} for each, in {out}"}
     if found.n_queries:
         is_exact = options["rerank"] is not None
         shown["median similarity"] = f"{first:.3f} at rank 1, {last:.3f} at rank {n:,}"
@@ -142,7 +143,7 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
     found = run(shards, target=out, source=options["source"] or None, **named, **run_arguments(ctx, options))
     shown = {
         "rows": f"{found.n_rows:,}",
-        "copies": f"{found.n_copies:,} rows with the codes of an earlier one",
+        "copies": f"{counted(found.n_copies, 'row')} with the codes of an earlier one",
         "pairs": f"{found.n_pairs:,} of similarity {found.threshold:g} and above, copies included",
         "groups": f"{found.n_groups:,}, the largest of {counted(found.largest_group, 'row')}",
         "rows kept": f"{found.n_kept:,}, {found.n_kept / max(1, found.n_rows):.2%}",
@@ -185,4 +186,4 @@ def drop_duplicates(ctx: click.Context, /, shards: str, duplicates: str, out: st
     manifest = run(data, duplicates, target_of(out, options), **run_arguments(ctx, options))
     dropped = data.n_rows - manifest.rows
     summary_of(manifest, "target", out, dropped=dropped)
-    note(f"{dropped:,} of the {data.n_rows:,} rows of {shards} are left out")
+    note(f"left out: {dropped:,} of the {counted(data.n_rows, 'row')} of {shards}")

@@ -23,6 +23,7 @@ from dkfeat.cli.options import (
 from dkfeat.cli.output import JSON, echo, facts, is_given, is_quiet, note, print_result, summary_of, table
 from dkfeat.cli.rows import rows_given, source_options
 from dkfeat.config import EvaluateConfig, PredictConfig, RunConfig
+from dkfeat.messages import counted
 
 if TYPE_CHECKING:
     from dkfeat.learn.evaluate.evaluation import Evaluation
@@ -97,7 +98,7 @@ def predict(
     outcome = predict_file(loaded, rows, sys.stdout if out is None else out, overwrite=overwrite)
     record = {"rows": outcome.n_rows, "known_rows": outcome.n_known, "accuracy": outcome.accuracy, "predictions": out}
     print_result(record)
-    text = f"{outcome.n_rows:,} rows labelled"
+    text = f"{counted(outcome.n_rows, 'row')} labelled"
     if outcome.accuracy is not None:
         text += f", accuracy {outcome.accuracy:.2%} on the {outcome.n_known:,} whose label the model knows"
     if not is_given(JSON):
@@ -172,4 +173,4 @@ def _show(found: Evaluation) -> None:
     if wrong:
         echo()
         for cell in wrong[:ERRORS_SHOWN]:
-            echo(f"{cell['label']} taken for {cell['prediction']}: {cell['rows']:,} rows")
+            echo(f"{cell['label']} taken for {cell['prediction']}: {counted(cell['rows'], 'row')}")

@@ -129,7 +129,7 @@ def _train(part: config.TrainConfig, run: config.RunConfig) -> Result:
     model, last = train_and_save(**options, client=run if in_parts else None, progress=bool(run.progress))
     lines = []
     if part.out is not None:
-        kind = f"model of {len(model.classes)} classes" if len(model.classes) else "regression"
+        kind = f"model of {counted(len(model.classes), 'class')}" if len(model.classes) else "regression"
         lines.append(f"{part.out}: {kind}")
     scores = {name: last.get(name) for name in ("test_accuracy", "test_r2")}
     if scores["test_accuracy"] is not None:
@@ -147,7 +147,7 @@ def _predict(part: config.PredictConfig, run: config.RunConfig) -> Result:
     source = with_bad_rows(given.pop("source"), part.on_bad_row, part.max_bad_rows)
     given |= {"client": run, "progress": run.progress}
     rows = predict(part.model, source, _target(part, run), scores=part.scores, **given).rows
-    return {"predict": part.out, "rows": rows}, f"{part.out}: predictions for {rows:,} rows"
+    return {"predict": part.out, "rows": rows}, f"{part.out}: predictions for {counted(rows, 'row')}"
 
 
 def _evaluate(part: config.EvaluateConfig, run: config.RunConfig) -> Result:
@@ -163,7 +163,7 @@ def _evaluate(part: config.EvaluateConfig, run: config.RunConfig) -> Result:
         found.save(part.out, title, overwrite=part.overwrite)
     figures = ", ".join(f"{name} {value:.4f}" for name, value in found.summary.items())
     record = {"evaluate": part.model, "rows": found.n_rows, **found.summary}
-    return record, f"{part.model}: {found.n_rows:,} rows, {figures}"
+    return record, f"{part.model}: {counted(found.n_rows, 'row')}, {figures}"
 
 
 SECTIONS: dict[str, Callable[[Any, config.RunConfig], Result]] = {

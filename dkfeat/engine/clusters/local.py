@@ -14,7 +14,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.messages import read_number
+from dkfeat.messages import counted, read_number
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def local_cluster(
             )
         except RuntimeError as error:
             raise ClusterError(
-                f"{n_workers} worker processes did not start ({error}); a script that starts them needs its calls "
-                "under `if __name__ == '__main__':`, because each worker imports the script"
+                f"{counted(n_workers, 'worker process')} did not start ({error}); a script that starts them needs its "
+                "calls under `if __name__ == '__main__':`, because each worker imports the script"
             ) from error
         with _closing_local(cluster), Client(cluster, set_as_default=False) as client:
             yield client

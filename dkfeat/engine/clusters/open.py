@@ -19,6 +19,7 @@ import dask
 from dkfeat.config import execution
 from dkfeat.engine.clusters.local import CLOSED_DASHBOARD, SETTINGS, as_bytes, check_memory, local_cluster
 from dkfeat.errors import ClusterError, ConfigError
+from dkfeat.messages import counted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -318,7 +319,8 @@ def _check_jobs(cluster: Any) -> None:
     rejections = [job.rejection for job in cluster.workers.values()]
     if rejections and None not in rejections:
         raise ClusterError(
-            f"SLURM rejected all jobs for {len(rejections)} workers, the first with this message: {rejections[0]}"
+            f"SLURM rejected all jobs for {counted(len(rejections), 'worker')}, the first with this message: "
+            f"{rejections[0]}"
         )
 
 

@@ -150,8 +150,8 @@ class ShardDataset:
         if not self.has_features:
             facts["holds"] = f"{self.layout}: {', '.join(manifest.schema)}"
         else:
-            columns = f"{manifest.n_features:,} columns → {output['n_features_out']:,}"
-            facts["features"] = f"{columns}, {output['row_bytes']:,} bytes a row as {output['layout']}"
+            columns = f"{counted(manifest.n_features, 'column')} → {output['n_features_out']:,}"
+            facts["features"] = f"{columns}, {counted(output['row_bytes'], 'byte')} a row as {output['layout']}"
         facts["map"] = map_shown(self.spec["map"])
         if "label" in manifest.schema:
             facts["labels"] = labels_shown(manifest.labels)
@@ -496,7 +496,8 @@ class LabelCounts:
 
     def describe(self, n_rows: int) -> str:
         """Format the counts as one line; `n_rows` is the number of rows of the whole data set."""
-        read = "all rows" if self.rows == n_rows else f"{self.rows:,} rows of {self.n_shards:,} shards"
+        some = f"{counted(self.rows, 'row')} of {counted(self.n_shards, 'shard')}"
+        read = "all rows" if self.rows == n_rows else some
         if len(self.counts) > LABELS_IN_LINE:
             return f"{len(self.counts):,}, counted in {read}"
         return f"{', '.join(f'{show_label(label)}: {rows:,}' for label, rows in self.counts.items())} ({read})"

@@ -192,7 +192,7 @@ def test_limit__a_share_ends_the_run_early_where_footers_tell_the_rows(tmp_path)
     columns = {"label": LABELS, "a": pa.nulls(N, pa.float64())}
     path = write(tmp_path / "a.parquet", columns, row_group_size=1)
     source, seen = dkfeat.ParquetSource(path, features="a", blocksize=1), []
-    with pytest.raises(ParquetError, match=r"a\.parquet: 7 of 60 rows are bad, more than max_bad_rows=0\.1 .*row 0"):
+    with pytest.raises(ParquetError, match=r"a\.parquet: bad rows: 7 of 60, more than max_bad_rows=0\.1 .*row 0"):
         run(
             source, tmp_path / "features", max_bad_rows=0.1, scheduler="synchronous",
             progress=lambda state: seen.append(state.tasks),

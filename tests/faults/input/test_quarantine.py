@@ -91,7 +91,7 @@ def test_quarantine__one_bad_row_of_a_hundred(tmp_path, line, column, reason):
 def test_quarantine__nothing_but_bad_rows(tmp_path):
     path = written(tmp_path / "bad.svm", ["1 0:1"] * 100)
     source = dkfeat.LibsvmSource(str(path), **GIVEN)
-    with pytest.raises(ParseError, match=r"bad\.svm:1:3: 100 of 100 rows are bad, .*: '0:1' has index 0"):
+    with pytest.raises(ParseError, match=r"bad\.svm:1:3: bad rows: 100 of 100, .*: '0:1' has index 0"):
         featurized(source, tmp_path / "features", on_bad_row="quarantine")
     with pytest.raises(ShardError):
         dkfeat.open_shards(tmp_path / "features")
@@ -228,9 +228,7 @@ def test_quarantine__counts_of_later_batches_add_up(tmp_path):
     source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), **GIVEN)
     featurized(source, tmp_path / "features", on_bad_row="quarantine")
     written(tmp_path / "b.svm", mixed(100, {7: "x", 9: "y"}))
-    with pytest.raises(
-        ParseError, match=r"b\.svm:10:1: 2 of 102 rows are bad, more than max_bad_rows=0.01 of the rows"
-    ):
+    with pytest.raises(ParseError, match=r"b\.svm:10:1: bad rows: 2 of 102, more than max_bad_rows=0.01 of the rows"):
         featurized(source, tmp_path / "features", on_bad_row="quarantine")
     assert dkfeat.open_shards(tmp_path / "features").manifest.number == 1
     manifest = featurized(source, tmp_path / "features", on_bad_row="quarantine", max_bad_rows=2)
@@ -251,9 +249,7 @@ def test_limit__absolute_and_as_a_share(tmp_path, most, allowed, scans):
     if allowed:
         assert run(source, tmp_path / "features", max_bad_rows=most).n_bad_rows == 3
         return
-    with pytest.raises(
-        ParseError, match=r"a\.svm:[0-9]+:[0-9]+: [123].* rows are bad, more than max_bad_rows="
-    ) as caught:
+    with pytest.raises(ParseError, match=r"a\.svm:[0-9]+:[0-9]+: bad rows: [123].*, more than max_bad_rows=") as caught:
         run(source, tmp_path / "features", max_bad_rows=most)
     assert caught.value.exit_code == 2
     assert not (tmp_path / "features/_dkfeat/manifest-000001.json").exists()

@@ -29,10 +29,10 @@ def test_featurize__tells_of_bad_rows_and_refuses_more_than_allowed(made):
     assert outcome.stdout.splitlines()[:2] == [
         "rows      3", f"bad rows  2, see `dkfeat quarantine {folder / 'out'}`",
     ]  # fmt: skip
-    assert "2 of 5 rows were bad and are set aside" in outcome.stderr
+    assert "bad rows set aside: 2 of 5" in outcome.stderr
     other = (*asked[:-1], folder / "other")
     outcome = run("featurize", *other, "--no-progress", status=2)
-    assert outcome.stderr.startswith(f"dkfeat: error: {folder / 'rows.svm'}:2:1: 2 of 5 rows are bad, more than")
+    assert outcome.stderr.startswith(f"dkfeat: error: {folder / 'rows.svm'}:2:1: bad rows: 2 of 5, more than")
     assert "max_bad_rows=0.01 of the rows, this one for instance: expected a number as label" in outcome.stderr
     run("featurize", *other, "--max-bad-rows", "1", "--no-progress", status=2)
     run("featurize", *other, "--max-bad-rows", "many", "--no-progress", status=2)
