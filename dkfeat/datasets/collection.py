@@ -25,7 +25,8 @@ from dkfeat.datasets.download import VARIABLE, Download
 from dkfeat.errors import ConfigError, SourceError, cause_of
 from dkfeat.filesystems.urls import Retries, shown_url
 from dkfeat.messages import nearest
-from dkfeat.store.outputs import check_outside, write_output
+from dkfeat.store.manifest.model_folder import LocalFolder
+from dkfeat.store.outputs import check_outside
 
 logger = logging.getLogger(__name__)
 
@@ -267,7 +268,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as fault:
         if fault.errno in _READ_ONLY and folder.is_dir():
             yield
@@ -377,7 +378,8 @@ class _File:
     def _write_record(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
         origin = {key: version.get(key) for key in ("url", "etag", "modified")}
         record = {**facts, **origin, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
-        write_output(self._record_path, json.dumps(record, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(record, indent=1, sort_keys=True) + "\n"
+        LocalFolder(str(self._path.parent)).replace(self._record_path.name, text.encode())
 
     def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
         received = download.bytes_received

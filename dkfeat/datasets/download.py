@@ -17,6 +17,7 @@ from typing import Any
 
 from dkfeat.errors import SourceError, cause_of
 from dkfeat.filesystems.urls import Retries, shown_url
+from dkfeat.store.manifest.model_folder import LocalFolder
 
 logger = logging.getLogger(__name__)
 
@@ -124,14 +125,15 @@ class Download:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             self.forget()  # the whole file: it has changed, or the server does not support ranges
             there, version = 0, _version_of(self._url, response)
-            self._version_path.write_text(json.dumps(version))
+            LocalFolder(str(self._part.parent)).replace(self._version_path.name, json.dumps(version).encode())
         elif not version or not _continues(response, there, version):
             self.forget()
             return ConnectionError("the file on the server has changed since its download began")
         size, free = version["size"], shutil.disk_usage(self._part.parent).free
         if (size or 0) - there > free:
             raise OSError(errno.ENOSPC, f"needs {size - there:,} more bytes, but {free:,} are free there")
-        with self._part.open("ab") as file:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # the name can be guessed
+        with os.fdopen(os.open(self._part, flags, 0o666), "ab") as file:
             while True:
                 if self._report is not None:
                     self._report(there, size)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import TextIOWrapper
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -45,6 +45,7 @@ from dkfeat.sources.base import Source
 from dkfeat.sources.contents import compression_of_name
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outputs
 from dkfeat.store.shards.columns import ARROW_TYPES, kinds, lists, required_table, to_table
 from dkfeat.store.storage.base import META, Storage
@@ -398,27 +399,24 @@ def _writer(
     if not isinstance(out, Path):
         yield lambda predicted, _: None if out is None else _write_lines(out, predicted)
         return
-    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex}.tmp")
     if compression_of_name(out.name):
         raise ConfigError(f"{out}: predictions are not compressed; use a name in .parquet, .csv or .txt")
     if not out.parent.is_dir():
         raise CommitError(f"{out} cannot be written: {out.parent} is not a folder; create it, or choose another file")
     suffix = out.suffix.lower()
-    try:
+    with LocalFolder(str(out.parent)).writing(out.name) as file:
         if suffix in (".parquet", ".csv"):
             columns = {"prediction": dtype} if label_dtype is None else {"prediction": dtype, "label": label_dtype}
             schema = pa.schema({name: pa.from_numpy_dtype(kind) for name, kind in columns.items()})
             kind = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
-            with kind(str(temporary), schema) as table:
+            with kind(file, schema) as table:
                 yield lambda predicted, y_true: table.write_table(
                     pa.table({"prediction": predicted, "label": y_true}).select(schema.names).cast(schema)
                 )
         else:
-            with temporary.open("x", encoding="ascii") as file:
-                yield lambda predicted, _: _write_lines(file, predicted)
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
+            text = TextIOWrapper(file, encoding="ascii")
+            yield lambda predicted, _: _write_lines(text, predicted)
+            text.detach()
 
 
 def _write_lines(file: TextIO, predicted: NDArray[Any]) -> None:

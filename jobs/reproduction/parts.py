@@ -6,7 +6,6 @@ import hashlib
 import importlib
 import json
 import multiprocessing
-import os
 import re
 import signal
 import time
@@ -20,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dkfeat.errors import ConfigError
+from dkfeat.store.manifest.model_folder import LocalFolder
 
 __all__ = ["Parts", "Workers", "check_data", "write_whole"]
 
@@ -131,10 +131,7 @@ def check_data(data: Path, folder: Path) -> None:
 
 def write_whole(file: Path, content: str | bytes) -> None:
     """Write a file atomically: completely, or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    partial.write_bytes(content if isinstance(content, bytes) else content.encode())
-    partial.replace(file)
+    LocalFolder(str(file.parent)).replace(file.name, content if isinstance(content, bytes) else content.encode())
 
 
 def _init_worker() -> None:

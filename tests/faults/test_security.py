@@ -1,9 +1,25 @@
-"""Nothing that dkfeat reads from disk can run code."""
+"""Nothing that dkfeat reads from disk can run code, and nothing that it writes goes through a link of others."""
 
+import ctypes
+import os
 import re
+import struct
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import dkfeat
+from dkfeat.cli.commands.demo import _divide
+from dkfeat.datasets import DATASETS, fetch
+from dkfeat.errors import DkfeatError
+from dkfeat.learn.predict import predict_file
+from dkfeat.learn.sgd.checkpoint import Checkpoints
+from dkfeat.store.outputs import write_output
+from jobs.reproduction.parts import write_whole
+from tests.datasets.toy import PLACE, TRAIN, toy
+from tests.sources.web_server import Kept, WebServer
 
 ROOT = Path(__file__).parents[2]
 UNSAFE = re.compile(
@@ -24,3 +40,75 @@ def test_sources__load_nothing_that_can_run(folder):
     ]
     assert sources
     assert found == []
+
+
+MADE, MOVED = 0x100, 0x80  # IN_CREATE and IN_MOVED_TO of inotify
+ROWS = "1 1:1\n2 3:2\n" * 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "rows.svm").write_text(ROWS)
+    dart = dkfeat.DartFeatures(8, random_state=0)
+    dkfeat.featurize(folder / "rows.svm", folder / "shards", dart, progress=False)
+    return dkfeat.train(folder / "shards", dkfeat.SGD(epochs=1), progress=False)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setitem(DATASETS, "toy", toy())
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with WebServer() as server:
+        server.files = {PLACE: Kept(TRAIN)}
+        yield server
+
+
+def _predict(name):
+    def write(folder, model, _):
+        (folder.parent / "rows.svm").write_text(ROWS)
+        predict_file(model, str(folder.parent / "rows.svm"), folder / name)
+
+    return write
+
+
+WRITERS = {
+    "labels.txt": _predict("labels.txt"),
+    "labels.csv": _predict("labels.csv"),
+    "labels.parquet": _predict("labels.parquet"),
+    "page.html": lambda folder, *_: write_output(folder / "page.html", "<html>"),
+    "part.json": lambda folder, *_: write_whole(folder / "part.json", "{}"),
+    "train.svm": lambda folder, *_: _divide([b"1 1:1\n"] * 9, (folder / "train.svm", folder / "test.svm"), 0),
+    "checkpoint": lambda folder, *_: Checkpoints(folder, {}).save({}, {"coef": np.ones(9)}),
+    "model.json": lambda folder, model, _: model.save(folder),
+    "toy.scale": lambda folder, _, server: fetch("toy", part="train", folder=folder.parent, mirror=server.address),
+}
+
+
+@pytest.mark.fault("X-13")
+@pytest.mark.parametrize("output", WRITERS)
+def test_writers__write_through_no_link_whose_name_can_be_guessed(tmp_path, model, server, output):
+    """A first run tells the names of all files that are made; before each later run one of them is a link."""
+    notices = ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    folder, victim = tmp_path / "toy", tmp_path / "victim"
+    folder.mkdir()
+    ctypes.CDLL(None).inotify_add_watch(notices, bytes(folder), MADE | MOVED)
+    WRITERS[output](folder, model, server)
+    data, names = os.read(notices, 1 << 20), []
+    os.close(notices)
+    while data:
+        length = struct.unpack_from("iIII", data)[3]
+        names.append(data[16 : 16 + length].rstrip(b"\0").decode())
+        data = data[16 + length :]
+    assert output in names
+    for number, name in enumerate(dict.fromkeys(names)):
+        if name in ("labels.txt", "labels.csv", "labels.parquet", "page.html"):
+            continue  # the user names it, and may name a link
+        place = tmp_path / str(number) / "toy"
+        place.mkdir(parents=True)
+        victim.write_bytes(b"mine")
+        (place / name).symlink_to(victim)
+        with suppress(DkfeatError):
+            WRITERS[output](place, model, server)
+        assert victim.read_bytes() == b"mine", name
+        assert not (victim.parent / f"{victim.name}.json").exists()

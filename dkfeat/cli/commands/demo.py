@@ -183,13 +183,13 @@ def _divide(lines: Iterable[bytes], files: tuple[Path, Path], seed: int) -> None
     """Split lines between two files by seed."""
     import numpy as np
 
+    from dkfeat.store.manifest.model_folder import LocalFolder
+
     random = np.random.default_rng(seed)
-    temporary = [path.with_name(path.name + ".tmp") for path in files]
-    with temporary[0].open("wb") as train, temporary[1].open("wb") as test:
+    folder = LocalFolder(str(files[0].parent))
+    with folder.writing(files[0].name) as train, folder.writing(files[1].name) as test:
         for line in lines:
             (train, test)[random.random() < HELD_OUT].write(line)
-    for made, path in zip(temporary, files, strict=True):
-        made.replace(path)
 
 
 def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
+from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage.base import passed
-from dkfeat.store.storage.local import flush_folder
 
 if TYPE_CHECKING:
     pass
@@ -75,6 +75,8 @@ class Checkpoints:
             raise ConfigError(f"{self._folder / CURRENT} is not a checkpoint of dkfeat; choose another folder")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            for left in self._folder.glob(f".{CURRENT}.*tmp"):  # of trainings that were killed
+                left.unlink()
         except OSError as error:
             raise CommitError(
                 f"checkpoint={os.fspath(folder)!r}: the folder cannot be made: {error}; choose another"
@@ -95,26 +97,18 @@ class Checkpoints:
         arrays : mapping of str to ndarray
             Arrays of float32, float64 or int64.
         """
-        temporary = self._folder / f".{CURRENT}.tmp"
         header = dumps({"format": FORMAT, "pins": self._pins, "state": dict(state), "arrays": sorted(arrays)})
-        try:
-            with temporary.open("w+b") as file:
-                file.write(len(header).to_bytes(_COUNT, "little") + header)
-                for name in sorted(arrays):
-                    np.lib.format.write_array(file, np.ascontiguousarray(arrays[name]), allow_pickle=False)
-                passed("mid_checkpoint")
-                file.seek(0)
-                file.write(hashlib.file_digest(file, "sha256").digest())
-                file.flush()
-                os.fsync(file.fileno())
+        with LocalFolder(str(self._folder)).writing(CURRENT) as file:
+            file.write(len(header).to_bytes(_COUNT, "little") + header)
+            for name in sorted(arrays):
+                np.lib.format.write_array(file, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            passed("mid_checkpoint")
+            file.seek(0)
+            file.write(hashlib.file_digest(file, "sha256").digest())
             passed("before_checkpoint")
             if (self._folder / CURRENT).exists():
                 (self._folder / CURRENT).replace(self._folder / FORMER)
             passed("between_checkpoints")
-            temporary.replace(self._folder / CURRENT)
-        finally:
-            temporary.unlink(missing_ok=True)
-        flush_folder(self._folder)
         self._saved = time.monotonic()
         passed("after_checkpoint")
 

@@ -9,7 +9,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import BufferedReader
+from io import BufferedRandom, BufferedReader
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,14 @@ from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, TMP, Lock,
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a link is an error, and a pipe does not block
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 4  # of a lock whose folders another run removes meanwhile
+
+
+def _rename(temporary: str, last: str, tmp: int, target: int) -> None:
+    os.rename(temporary, last, src_dir_fd=tmp, dst_dir_fd=target)
 
 
 class LocalStorage(Storage):
@@ -130,22 +135,48 @@ class LocalStorage(Storage):
         durable: bool,
     ) -> None:
         """Write a temporary file, and `move` it from there to its name."""
+        half = len(data) // 2
+        try:
+            with self.writing(name, move=move, before_publish=before_publish, durable=durable) as file:
+                _write(file.fileno(), memoryview(data)[:half])
+                base.passed("mid_write")
+                _write(file.fileno(), memoryview(data)[half:])
+        except OSError as fault:
+            if fault.errno in _DISK_FULL:
+                room = f"it needs {len(data):,} bytes, {self.free_bytes():,} are free"
+                text = f"{cause_of(fault)}; {room}: delete other files and run again"
+                raise OSError(fault.errno, text, name) from fault
+            raise
+
+    @contextmanager
+    def writing(
+        self,
+        name: str,
+        *,
+        move: Callable[[str, str, int, int], None] = _rename,
+        before_publish: Callable[[], object] | None = None,
+        durable: bool = True,
+    ) -> Iterator[BufferedRandom]:
+        """Open a new file, which gets its name at the end of the ``with`` block; after an error nothing is left.
+
+        All files that dkfeat makes are made here: under a name that nobody can guess, and created exclusively, so that
+        no link that was put there before leads a write to another file. By default an existing file, or link, of the
+        name is replaced.
+        """
         parent, last = _parts(name)
         temporary, is_flushed = f"{self._hidden}{last}.{uuid.uuid4().hex}.tmp", durable and self.durable
         base.passed("before_tmp")
         with self._folder(self._temporary) as tmp, self._folder(parent) as target:
             try:
-                _write_new(temporary, memoryview(data), tmp, is_flushed)
+                with os.fdopen(os.open(temporary, _NEW, 0o666, dir_fd=tmp), "w+b") as file:
+                    yield file
+                    if is_flushed:
+                        file.flush()
+                        os.fsync(file.fileno())
                 if before_publish is not None:
                     before_publish()
                 base.passed("after_tmp")
                 move(temporary, last, tmp, target)
-            except OSError as fault:
-                if fault.errno in _DISK_FULL:
-                    room = f"it needs {len(data):,} bytes, {self.free_bytes():,} are free"
-                    text = f"{cause_of(fault)}; {room}: delete other files and run again"
-                    raise OSError(fault.errno, text, name) from fault
-                raise
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=tmp)
@@ -241,25 +272,9 @@ def _parts(name: str) -> tuple[str, str]:
     return name.rpartition("/")[0], file_name(name)
 
 
-def _write_new(name: str, data: memoryview, folder: int, is_flushed: bool) -> None:
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
-    try:
-        _write(descriptor, data[: len(data) // 2])
-        base.passed("mid_write")
-        _write(descriptor, data[len(data) // 2 :])
-        if is_flushed:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _write(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _rename(temporary: str, last: str, tmp: int, target: int) -> None:
-    os.rename(temporary, last, src_dir_fd=tmp, dst_dir_fd=target)
 
 
 def _link_or_rename(temporary: str, last: str, tmp: int, target: int) -> None:
