@@ -17,6 +17,7 @@ from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.open import Target, as_target, read_existing, target_parameters
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit
+from dkfeat.engine.scan import checked_splits
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
@@ -317,7 +318,7 @@ def plan(
     if not settings.needs_rows and not (settings.needs_scan and scan is None):
         settings = complete(settings, scan)
     warn_of_sizes(files)
-    made = make_plan(replace(settings, scan=scan), settings.source.splits(files))
+    made = make_plan(replace(settings, scan=scan), checked_splits(settings.source, files))
     place = None if to is None else to.path
     return replace(made, target=place, needs_landmarks=settings.needs_rows, map_costs=costs)
 
@@ -342,7 +343,7 @@ def plan_tasks(resolved: Resolved) -> Planned:
     context, source = resolved.opened.run, resolved.source
     warn_of_sizes(resolved.opened.files)
     if resolved.opened.target is None:
-        splits = source.splits(resolved.opened.files)
+        splits = checked_splits(source, resolved.opened.files)
         if not resolved.runs_in_driver:
             make_plan(resolved, splits).check(context.runners.get().memory_limit)
         return Planned(resolved=resolved, splits=splits)
@@ -351,7 +352,7 @@ def plan_tasks(resolved: Resolved) -> Planned:
     new = [file for file in resolved.opened.files if file.name not in committed]
     recorded = f"{META}/{plan_name(1 if manifest is None else manifest.number + 1)}"
     is_recorded = not new or context.storage.size(recorded) is not None
-    return Planned(resolved=resolved, splits=() if is_recorded else source.splits(new))
+    return Planned(resolved=resolved, splits=() if is_recorded else checked_splits(source, new))
 
 
 def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:

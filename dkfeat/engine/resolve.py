@@ -139,7 +139,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None) -
     check_choice(layout, "layout", (None, *LAYOUTS))
     for named, in_full in ((target, True), (like, False)):
         if named is not None:
-            remedy = opened.remedy if in_full else OTHER_TARGET
+            remedy = opened.remedy if in_full else "give another `like`"
             source = inherit_source(source, *named, in_full=in_full, remedy=remedy)
             map = inherit_map(map, *named, opened.folders, remedy)
     if map is None:
@@ -262,9 +262,7 @@ _OF_ALL_KINDS = ("n_features", "dtype", "multilabel", "labels", "label_dtype")
 """Input options that mean the same in every format."""
 
 
-def inherit_source(
-    source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool, remedy: str = OTHER_TARGET
-) -> Source:
+def inherit_source(source: Source, name: str, spec: Mapping[str, Any], *, in_full: bool, remedy: str) -> Source:
     """Take options with default values from a spec; raise an error if the others disagree with it."""
     mappings = (dict(spec["input"]), source.to_mapping(), source.defaults())
     existing, requested, plain = (json.loads(json.dumps(mapping)) for mapping in mappings)
@@ -300,11 +298,14 @@ def inherit_row_options(
     options: Mapping[str, Any],
     label_dtype: str,
     files: Sequence[SourceFile] | None = None,
+    *,
+    remedy: str,
 ) -> Source:
     """Take the options by which other rows were read, except those of labels, for rows that need no labels.
 
     Labels get `label_dtype` unless the source sets another type; a column of labels that the source does not name, and
-    its files do not have, is left out. `files` are those of the source, if they were listed.
+    its files do not have, is left out. `files` are those of the source, if they were listed. `remedy` is offered in an
+    error as the alternative to leaving an option out.
 
     Raises
     ------
@@ -316,7 +317,7 @@ def inherit_row_options(
         source = source.replaced(label_dtype=label_dtype)
     options = {key: value for key, value in options.items() if key not in left_out}
     if options:
-        source = inherit_source(source, name, {"input": options}, in_full=False)
+        source = inherit_source(source, name, {"input": options}, in_full=False, remedy=remedy)
     return source if "label" in left_out else source.without_absent_label(files)
 
 

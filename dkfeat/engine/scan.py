@@ -16,6 +16,7 @@ from dkfeat.errors import ConfigError, ParquetError, ParseError
 from dkfeat.sources.base import Scan, Source, SplitScan
 from dkfeat.sources.formats import as_source
 from dkfeat.sources.libsvm.parser import unterminated_line
+from dkfeat.sources.options import LARGEST_BLOCK
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -109,15 +110,24 @@ def warn_unterminated(files: Sequence[SourceFile], source: Source) -> None:
         logger.warning("the last line has no line end in %d more files", len(files) - _SHOWN_FILES)
 
 
+def checked_splits(source: Source, files: Sequence[SourceFile]) -> tuple[Split, ...]:
+    """Cut files into splits, at most as many as a plan can list; the error names a block size that gives fewer."""
+    splits, size = source.splits(files), int(source.blocksize)
+    if (count := len(splits)) <= MOST_SPLITS:
+        return splits
+    while len(splits) > MOST_SPLITS and size < LARGEST_BLOCK:
+        size = min(-(-2 * size >> 20) << 20, LARGEST_BLOCK)
+        splits = source.replaced(blocksize=size).splits(files)
+    remedy = "divide the source into several targets"
+    if len(splits) <= MOST_SPLITS:
+        remedy = f"raise blocksize to {size >> 20}MiB, or {remedy}"
+    raise ConfigError(f"the source has {count:,} splits, but a plan can list at most {MOST_SPLITS:,}; {remedy}")
+
+
 def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progress: Progress) -> Scan:
     """Scan the source's files, as they were listed, on an open runner."""
     source = source.inspect(files)
-    splits = source.splits(files)
-    if len(splits) > MOST_SPLITS:
-        raise ConfigError(
-            f"the source has {len(splits):,} splits, but a plan can list at most {MOST_SPLITS:,}; raise blocksize, or "
-            "divide the source into several targets"
-        )
+    splits = checked_splits(source, files)
     parts: dict[int, SplitScan] = {}
 
     def run(source: Source, splits: Sequence[Split]) -> None:

@@ -447,7 +447,8 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     training = model.input_spec if "kind" in model.input_spec else {}
     if not training and found.n_features is None:
         found = found.replaced(n_features=model.map.n_features_in_)
-    found = inherit_row_options(found, "the model", training, "float64" if is_exact else "int64")
+    dtype = "float64" if is_exact else "int64"
+    found = inherit_row_options(found, "the model", training, dtype, remedy="use another model")
     if not found.is_resolved:
         found = found.inspect(found.files())
     if not found.is_resolved:

@@ -216,7 +216,8 @@ def _source_like(data: ShardDataset, queries: Source) -> Source:
     """Give the source of queries the options of the data set's rows that it leaves out, except those of labels."""
     files = queries.files()  # a missing file is the first thing to report
     # float64: whatever numbers stand for unknown labels
-    return inherit_row_options(queries, data.shards.storage.url, data.spec["input"], "float64", files)
+    name, options = data.shards.storage.url, data.spec["input"]
+    return inherit_row_options(queries, name, options, "float64", files, remedy="search other shards")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from dkfeat.messages import read_number
 from dkfeat.validation import as_label, check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_MOST_BYTES = 1 << 31  # rows and values of a piece are counted in 32 bits
+LARGEST_BLOCK = 1 << 31  # rows and values of a piece are counted in 32 bits
 MOST_EXACT = 2**53
 """Bound of the magnitude below which float64 has every integer."""
 
@@ -52,7 +52,7 @@ def parse_size(name: str, size: int | str) -> int:
                 f'{name}={size!r}, but it must be a number of bytes, or a size with a unit such as "64MiB"'
             )
         size = int(float(match[1]) * _UNITS[match[2].lower()])
-    return check_integer(size, name, low=1, high=_MOST_BYTES)
+    return check_integer(size, name, low=1, high=LARGEST_BLOCK)
 
 
 def as_paths(urlpath: object) -> tuple[str, ...]:

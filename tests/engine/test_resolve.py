@@ -106,6 +106,13 @@ def test_resolve__option_of_a_newer_version_is_a_conflict(source):
         resolved(source, None, like=("out", newer), scan=no_scan)
 
 
+def test_inherit__a_conflict_with_like_is_not_one_of_the_target(source):
+    like = ("train", resolved(source, gcws(), scan=dkfeat.scan).spec)
+    for other, map in ((source.replaced(n_features=9), None), (source, gcws(n_components=2))):
+        with pytest.raises(SpecConflictError, match=r"(leave it out|use the same) or give another `like`$"):
+            resolved(other, map, like=like, scan=no_scan)
+
+
 def test_like_spec__of_a_model(source, tmp_path):
     spec = resolved(source, gcws(), scan=dkfeat.scan).spec
     (tmp_path / "model.json").write_text(json.dumps({"format": 1, "map": spec["map"], "input": spec["input"]}))

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import gzip
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
@@ -10,6 +13,7 @@ from dkfeat.engine.scan import ScanTask
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import Scan
 from dkfeat.sources.lines import WINDOW_BYTES
+from tests.engine.helpers import featurized
 
 
 def scan_text(folder, *texts, **options):
@@ -52,8 +56,19 @@ def test_scan__labels_are_not_those_of_rows_that_only_the_second_pass_sets_aside
 
 def test_scan__more_splits_than_a_plan_can_list__are_refused_before_work(tmp_path, monkeypatch):
     monkeypatch.setattr("dkfeat.engine.scan.MOST_SPLITS", 20)
-    with pytest.raises(ConfigError, match=r"24 splits, but a plan can list at most 20; raise blocksize"):
+    with pytest.raises(ConfigError, match=r"24 splits, but a plan can list at most 20; raise blocksize to 1MiB, or"):
         scan_text(tmp_path, "no row\n" * 24, blocksize=7)
+
+
+def test_run__more_splits_than_a_plan_can_list__is_advised_what_works(tmp_path, monkeypatch):
+    monkeypatch.setattr("dkfeat.engine.scan.MOST_SPLITS", 2)
+    for number in range(3):
+        pq.write_table(pa.table({"x": np.arange(5.0), "label": np.ones(5)}), tmp_path / f"{number}.parquet", 1)
+    for names, advice in (("0.parquet", r"raise blocksize to 1MiB, or divide"), ("*.parquet", "at most 2; divide")):
+        source = dkfeat.ParquetSource(str(tmp_path / names), blocksize=1)
+        with pytest.raises(ConfigError, match=advice):
+            featurized(source, tmp_path / "features")
+    featurized(dkfeat.ParquetSource(str(tmp_path / "0.parquet"), blocksize="1MiB"), tmp_path / "features")
 
 
 @pytest.mark.fault("I-41")

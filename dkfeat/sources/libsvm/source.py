@@ -117,8 +117,8 @@ class LibsvmSource(LibsvmOptions):
         plain_bytes = sum(file.size for file in files if file.compression is None)
         if plain_bytes > blocksize * MOST_RANGES:
             raise ConfigError(
-                f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than "
-                f"{MOST_RANGES:,} tasks; raise blocksize, for instance to 64MiB"
+                f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than {MOST_RANGES:,} "
+                f"tasks; raise blocksize to {-(-plain_bytes // (MOST_RANGES << 20))}MiB"
             )
         numbers = count(first_number)
 

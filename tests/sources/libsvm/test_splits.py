@@ -66,7 +66,9 @@ def assert_pieces_tile(pieces: list[Piece], data: bytes, start: int, stop: int) 
 def test_splits__too_many_are_refused(tmp_path):
     path = tmp_path / "rows.svm"
     path.write_bytes(b"1 1:1\n" * 40_000)
-    with pytest.raises(ConfigError, match="blocksize=1 bytes cuts 240,000 bytes of text into more than 200,000 tasks"):
+    with pytest.raises(
+        ConfigError, match=r"cuts 240,000 bytes of text into more than 200,000 tasks; raise blocksize to 1MiB"
+    ):
         LibsvmSource(str(path), blocksize=1).splits()
     assert len(LibsvmSource(str(path), blocksize=2).splits()) == 120_000
 
