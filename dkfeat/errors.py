@@ -24,14 +24,51 @@ caller with its position.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
-from typing import ClassVar
+from os import PathLike
+from typing import Any, ClassVar
+
+from dkfeat.messages import without_secrets
+
+_MOST_CAUSES = 20
 
 
 class DkfeatError(Exception):
-    """Base class of all errors of dkfeat; the message has the expected value, the actual one and a remedy."""
+    """Base class of all errors of dkfeat; the message has the expected value, the actual one and a remedy.
+
+    The message, notes and the texts of errors that it was raised from have no secrets of URLs.
+
+    Examples
+    --------
+    >>> print(DkfeatError("https://user:password@host/rows.svm is gone"))
+    https://host/rows.svm is gone
+    """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_secrets(message))
+        _hide_secrets(sys.exception())
+
+    def add_note(self, note: str) -> None:
+        """Add a line below the message."""
+        super().add_note(without_secrets(note))
+
+
+def _hide_secrets(cause: BaseException | None) -> None:
+    """Remove the secrets in URLs from the texts of an error and of those that it was raised from."""
+
+    def hide(value: Any) -> Any:
+        return without_secrets(str(value)) if isinstance(value, str | PathLike) else value
+
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            return
+        cause.args = tuple(map(hide, cause.args))
+        if isinstance(cause, OSError):
+            cause.strerror, cause.filename = hide(cause.strerror), hide(cause.filename)
+        cause = cause.__cause__ or cause.__context__
 
 
 class ConfigError(DkfeatError, ValueError):
@@ -96,7 +133,8 @@ class ParseError(SourceError, ValueError):
     ) -> None:
         place = ":".join(str(part) for part in (path, line, column) if part is not None)
         super().__init__(f"{place}: {reason}")
-        self.reason, self.path, self.line, self.column, self.offset = reason, path, line, column, offset
+        self.reason, self.path = without_secrets(reason), without_secrets(path)
+        self.line, self.column, self.offset = line, column, offset
 
     def __reduce__(self) -> tuple[object, ...]:
         made = partial(ParseError, path=self.path, line=self.line, column=self.column, offset=self.offset)
@@ -133,7 +171,8 @@ class ParquetError(SourceError, ValueError):
         parts = {"row group": row_group, "row": row, "column": column}
         place = ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
         super().__init__(": ".join(part for part in (path, place, reason) if part))
-        self.reason, self.path, self.row_group, self.row, self.column = reason, path, row_group, row, column
+        self.reason, self.path = without_secrets(reason), without_secrets(path)
+        self.row_group, self.row, self.column = row_group, row, column
 
     def __reduce__(self) -> tuple[object, ...]:
         made = partial(ParquetError, path=self.path, row_group=self.row_group, row=self.row, column=self.column)

@@ -108,7 +108,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if hasattr(value, "__html__") or not isinstance(value, str) else shown(value),
+        finalize=lambda value: value if hasattr(value, "__html__") else shown(str(value)),
     )
     made.globals["MARK"] = MARK
     made.filters |= {"shown": _shown, "columns": _columns}

@@ -1,15 +1,34 @@
-"""Text for messages and tables: the nearest valid name, counts, sizes in bytes, texts without control characters.
+"""Text for messages and tables: the nearest valid name, counts, sizes in bytes, texts without secrets.
 
+All text for people passes `without_secrets`: the messages of errors in their constructor, log records in the loggers of
+`logger_of`, pages in their templates, and lines of commands in the functions that print them.
 `read_number` is the reverse: it reads the text of a number as all options take it.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 Number = TypeVar("Number")
+
+_SCHEMES = r"https?|s?ftps?|s3a?|gc?s|az|adl|tcp|tls|wss?|(?:web)?hdfs"
+_HOST = rf"(?<!file)(?<!local)(?:://+|(?:{_SCHEMES}):/|(?<=\w):/(?=[^\s/:@]*:[^\s/]*@))"
+"""Start of the host of a URL, which is not on this machine; pathlib makes one slash of two."""
+_END = r"(?=['\x22`)\],:;.>]{0,3}(?:[&\s]|$))"
+_STORE = re.compile(  # the secret may contain slashes; a bucket name contains no colon
+    r"((?:s3a?|gc?s|az|abfss?|adl):/+)(?!arn:)[^/\s]*:[^\s'\x22,;)]\S*", re.IGNORECASE
+)
+_USER = re.compile(rf"((?<!abfs)(?<!abfss){_HOST})[^/\s]*@", re.IGNORECASE)  # for abfs it is the container
+_PASSWORD = re.compile(  # of a URL that was cut, or with a slash: what is after the colon is no port
+    rf"({_HOST}(?!arn:)(?:\[[^]\s/]*\]|[^/\s:\[]*)):(?=\d*[^\s\d/?#:;,.'\x22)>\]}}-])\S+", re.IGNORECASE
+)
+_QUERY = re.compile(rf"(https?:/+[^?\s]*)(?:\?\S*?{_END.replace('&', '')})?", re.IGNORECASE)
+_VALUE = re.compile(rf"([?&#]([^=?&#\s]+)=)[^&\s]+?{_END}")
+_SECRET_NAME = re.compile(r"sig|token|secret|key|pass|pwd|cred|sas|auth", re.IGNORECASE)
 
 
 def close(name: str, known: Sequence[str]) -> str | None:
@@ -110,15 +129,56 @@ def nearest(name: str, known: Sequence[str], what: str) -> str:
     return meant(name, known).removeprefix("; ") or f"the {what} are {', '.join(known)}"
 
 
-def shown(text: str) -> str:
-    r"""Escape control characters, so that a text cannot control a terminal or a page.
+def without_secrets(text: str) -> str:
+    """Remove possible secrets from the URLs in a text: users, passwords, signatures, and all queries of web pages.
 
     Examples
     --------
-    >>> shown("day-1.svm"), shown("day\x1b[2J.svm")
-    ('day-1.svm', 'day\\x1b[2J.svm')
+    >>> without_secrets("no file matches ftp://user:secret@host/*.svm, nor s3://key:sec/ret@bucket/*.svm")
+    'no file matches ftp://host/*.svm, nor s3://...'
+    >>> without_secrets("'https://host/rows.svm?X-Amz-Signature=secret'"), without_secrets("az://box/a.svm?sig=x&sv=1")
+    ("'https://host/rows.svm'", 'az://box/a.svm?sig=***&sv=1')
     """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    if ":/" in text:
+        for pattern, rest in (_STORE, r"\1..."), (_USER, r"\1"), (_PASSWORD, r"\1..."), (_QUERY, r"\1"):
+            text = pattern.sub(rest, text)
+    if "=" in text:
+        text = _VALUE.sub(lambda found: f"{found[1]}***" if _SECRET_NAME.search(found[2]) else found[0], text)
+    return text
+
+
+def shown(text: str) -> str:
+    r"""Leave out the secrets in URLs, and escape control characters, which could steer a terminal.
+
+    Examples
+    --------
+    >>> shown("day-1.svm"), shown("day\x1b[2J.svm"), shown("ftp://user:secret@host/rows.svm")
+    ('day-1.svm', 'day\\x1b[2J.svm', 'ftp://host/rows.svm')
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in without_secrets(text))
+
+
+def shown_lines(text: str) -> str:
+    """Make a text of several lines `shown`."""
+    return "\n".join(map(shown, text.split("\n")))
+
+
+def logger_of(module: str) -> logging.Logger:
+    """Return the logger of a module, with each record `shown`.
+
+    Examples
+    --------
+    >>> logger_of("dkfeat.store").name
+    'dkfeat.store'
+    """
+    logger = logging.getLogger(module)
+    logger.addFilter(_show_record)
+    return logger
+
+
+def _show_record(record: logging.LogRecord) -> bool:
+    record.msg, record.args = shown(record.getMessage()), ()
+    return True
 
 
 def show_bytes(size: int) -> str:

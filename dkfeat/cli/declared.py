@@ -106,16 +106,12 @@ class _LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path unchanged if it is valid."""
-        from dkfeat.filesystems.urls import is_url, printable
+        from dkfeat.filesystems.urls import is_url
 
         if not value:
             self.fail("the path is empty; give a name, or . for the current folder", param, ctx)
         if is_url(str(value)):
-            self.fail(
-                f"{printable(str(value))!r} is a URL, but this option writes to this machine only; give a path",
-                param,
-                ctx,
-            )
+            self.fail(f"{value!r} is a URL, but this option writes to this machine only; give a path", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
-from dkfeat.messages import close, nearest, read_number, shown
+from dkfeat.messages import close, nearest, read_number, shown_lines, without_secrets
 
 if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
@@ -229,7 +229,7 @@ class DkfeatCommand(_Base):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            with _signals_raised(), _one_line_usage():
+            with _signals_raised(), _one_line_usage(), _secrets_hidden():
                 _fill_defaults(ctx)
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # so that a closed pipe is noticed here, not at the end of the process
@@ -319,16 +319,16 @@ def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
 
 
 def _write_error(ctx: click.Context | None, text: str, status: int, trace: str | None = None) -> None:
-    """Write the error line, without control characters and cut to a maximum length."""
-    text = _cut(text)
+    """Write the error line, without control characters and secrets, and cut to a maximum length."""
+    text = _cut(shown_lines(text))
     if trace is not None:
-        trace = "\n".join(_cut(shown(line)) for line in trace.splitlines()) + "\n"
+        trace = "\n".join(map(_cut, shown_lines(trace).split("\n")))
     if ctx is not None and (log := log_of(ctx)) is not None:
         log("error", level="error", message=text, exit_code=status, traceback=trace)
         return
     color = None if ctx is None else ctx.color
     begin = click.style("dkfeat: error:", fg="red", bold=True)
-    click.echo(f"{begin} " + "\n".join(map(shown, text.split("\n"))), err=True, color=color)
+    click.echo(f"{begin} {text}", err=True, color=color)
     if trace is not None:
         click.echo(trace, err=True, nl=False)
 
@@ -387,6 +387,17 @@ def _options(ctx: click.Context) -> list[str]:
     options = [option for option in ctx.command.get_params(ctx) if isinstance(option, click.Option)]
     flags = [flag for option in options if not option.hidden for flag in (*option.opts, *option.secondary_opts)]
     return [flag.removeprefix("--") for flag in flags if flag.startswith("--")]
+
+
+@contextmanager
+def _secrets_hidden() -> Iterator[None]:
+    """Leave secrets of URLs out of what other libraries write to standard error, such as log lines and warnings."""
+    stream, write = sys.stderr, sys.stderr.write
+    stream.write = lambda text: write(without_secrets(text))  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        stream.write = write  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dkfeat.errors import ConfigError
-from dkfeat.messages import aligned, show_bytes, shown
+from dkfeat.messages import aligned, show_bytes, shown, shown_lines, without_secrets
 
 if TYPE_CHECKING:
     from dkfeat.engine.progress import ProgressState
@@ -46,9 +46,9 @@ def print_result(record: Mapping[str, Any]) -> None:
 
 
 def echo(text: str = "", *, raw: bool = False) -> None:
-    """Print a line of a result as text; control characters are escaped unless the text is `raw`."""
+    """Print a line of a result as text; control characters are escaped unless the text is `raw`, secrets left out."""
     if not is_given(JSON):
-        click.echo(text if raw else shown(text))
+        click.echo((without_secrets if raw else shown)(text))
 
 
 def facts(**values: str) -> None:
@@ -85,12 +85,12 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
 def note(text: str = "", *, err: bool = False, raw: bool = False) -> None:
     """Print a line that is not part of the result, as `echo` does; with ``--json`` only if it is for standard error."""
     if not is_quiet() and (err or not is_given(JSON)):
-        click.echo(text if raw else shown(text), err=err)
+        click.echo((without_secrets if raw else shown)(text), err=err)
 
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Print plain values as one line of JSON; non-finite numbers become null."""
-    click.echo(json.dumps(_plain(record, str), sort_keys=True))
+    click.echo(json.dumps(_plain(record, without_secrets), sort_keys=True))
 
 
 def _plain(value: Any, text: Callable[[str], str]) -> Any:
@@ -153,7 +153,7 @@ class LogLines:
         """Write a line; fields are plain JSON values, and those that are None are left out."""
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         known = {key: value for key, value in {**self._always, **fields}.items() if value is not None}
-        line = json.dumps({"time": moment, "level": level, "event": event, **_plain(known, _safe)})
+        line = json.dumps({"time": moment, "level": level, "event": event, **_plain(known, shown_lines)})
         with self._writing:
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -227,9 +227,3 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._lines("log", level=record.levelname.lower(), logger=record.name, message=record.getMessage())
-
-
-def _safe(text: str) -> str:
-    from dkfeat.filesystems.urls import printable
-
-    return "\n".join(map(printable, text.split("\n")))

@@ -9,7 +9,6 @@ import fcntl
 import gzip
 import hashlib
 import json
-import logging
 import lzma
 import os
 from collections.abc import Callable, Iterator
@@ -23,12 +22,12 @@ from urllib.parse import urlsplit
 
 from dkfeat.datasets.download import VARIABLE, Download
 from dkfeat.errors import ConfigError, SourceError, cause_of
-from dkfeat.filesystems.urls import Retries, shown_url
-from dkfeat.messages import nearest
+from dkfeat.filesystems.urls import Retries, is_url, shown_url
+from dkfeat.messages import logger_of, nearest
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outside
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 """Address of the collection, to which the paths of files are relative."""
@@ -231,6 +230,8 @@ def fetch(
     if part is not None and part not in info.files:
         has = "has no file of held-out rows" if part == "test" else f"has no part {part!r}"
         raise ConfigError(f"data set {name!r} {has}; its parts are: {', '.join(info.files)}")
+    if folder is not None and is_url(os.fspath(folder)):
+        raise ConfigError(f"folder={folder!r} is a URL, but data sets are fetched to this machine only; give a path")
     dataset_folder = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
     check_outside(dataset_folder)
     wanted = {key: file for key, file in info.files.items() if part in (None, key)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import http.client
 import json
-import logging
 import os
 import shutil
 import time
@@ -17,9 +16,10 @@ from typing import Any
 
 from dkfeat.errors import SourceError, cause_of
 from dkfeat.filesystems.urls import Retries, shown_url
+from dkfeat.messages import logger_of
 from dkfeat.store.manifest.model_folder import LocalFolder
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 VARIABLE = "DKFEAT_CACHE"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
 from dkfeat.maps import FeatureMap
-from dkfeat.messages import aligned, counted, show_bytes
+from dkfeat.messages import aligned, counted, logger_of, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name
@@ -52,7 +51,7 @@ _SAMPLE_BYTES = 8 << 20  # half a second of decompression for xz, a few hundredt
 _SAMPLE_FILES = 100  # more than tiny files that are read as one split need
 _ANY_ROWS: dict[str, Any] = {"n_features": 2**63 - 1, "zero_based": True, "label_dtype": "float64"}
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 _COLUMNS = ("split", "source", "range", "rows", "memory", "first shard")
 _TASKS_SHOWN = 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +17,7 @@ from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.maps import CLASSES, FeatureMap
+from dkfeat.messages import logger_of
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import differences, spec_text
@@ -25,7 +25,7 @@ from dkfeat.store.shards.columns import LAYOUTS, schema_of
 from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, whatever the length of its text."""

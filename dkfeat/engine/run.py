@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,7 +17,7 @@ from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine,
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.filesystems.urls import is_url, shown_url
-from dkfeat.messages import counted
+from dkfeat.messages import counted, logger_of
 from dkfeat.sources.base import Source
 from dkfeat.store.commit.batch import Batch
 from dkfeat.store.commit.begin import begin
@@ -27,7 +26,7 @@ from dkfeat.store.manifest.manifest import Manifest, labels_shown
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 UNKNOWN_ENVIRONMENT = "unknown, of shards that an earlier run made"
 MAX_PATTERN_CHARS = 20_000

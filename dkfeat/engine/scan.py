@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.base import Runner, Stopped, Task
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, ParquetError, ParseError
+from dkfeat.messages import logger_of
 from dkfeat.sources.base import Scan, Source, SplitScan
 from dkfeat.sources.formats import as_source
 from dkfeat.sources.libsvm.parser import unterminated_line
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dkfeat.config import ExecutionConfig
 
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 _SHOWN_FILES = 3
 MOST_SPLITS = 7_000_000

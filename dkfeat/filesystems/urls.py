@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dkfeat.errors import ConfigError
-from dkfeat.messages import counted, shown
+from dkfeat.messages import counted, logger_of, shown
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 Result = TypeVar("Result")
 

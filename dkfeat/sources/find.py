@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import itertools
-import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from dkfeat.filesystems.urls import (
     protocol_of,
     shown_url,
 )
-from dkfeat.messages import counted
+from dkfeat.messages import counted, logger_of
 from dkfeat.sources.contents import (
     MAGIC_BYTES,
     compression_of_magic,
@@ -33,7 +32,7 @@ from dkfeat.sources.contents import (
     source_errors,
 )
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 _MOST_SHOWN = 3
 _WITH_BUCKETS = ("s3", "gs")

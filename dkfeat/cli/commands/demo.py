@@ -229,7 +229,7 @@ def datasets() -> None:
 
 
 @datasets.command(name="list", cls=DkfeatCommand)
-@click.option("--folder", metavar="DIR", help="Folder of the files, if not the cache folder.")
+@click.option("--folder", type=LOCAL_FOLDER, metavar="DIR", help="Folder of the files, if not the cache folder.")
 @output_options
 def list_(folder: str | None) -> None:
     """List the data sets, and whether they are downloaded.
@@ -267,7 +267,7 @@ def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: st
 @datasets.command(cls=DkfeatCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_names)
 @click.option("--part", type=Choice(["train", "test"]), help="Fetch only one of the files.")
-@click.option("--folder", metavar="DIR", help="Folder for the files, if not the cache folder.")
+@click.option("--folder", type=LOCAL_FOLDER, metavar="DIR", help="Folder for the files, if not the cache folder.")
 @click.option("--mirror", metavar="URL", help="Address to fetch from, if not the collection's.")
 @click.option(
     "--retry-seconds",

@@ -14,14 +14,14 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.messages import counted, read_number
+from dkfeat.messages import counted, logger_of, read_number
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 SETTINGS: dict[str, Any] = {
     # no queue on workers: if one dies, only the tasks that ran there count as suspicious

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import tempfile
 import threading
@@ -19,14 +18,14 @@ import dask
 from dkfeat.config import execution
 from dkfeat.engine.clusters.local import CLOSED_DASHBOARD, SETTINGS, as_bytes, check_memory, local_cluster
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.messages import counted
+from dkfeat.messages import counted, logger_of
 
 if TYPE_CHECKING:
     from distributed import Client
     from distributed.security import Security
 
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:

@@ -27,9 +27,10 @@ import dkfeat
 from dkfeat.config.settings import errors_at, read_text
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.html import MARK
+from dkfeat.messages import logger_of
 from dkfeat.store.outputs import check_outputs, write_output
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 POLL_SECONDS = 0.1
 QUIET_SECONDS = 2.0
@@ -44,7 +45,7 @@ def check_address(address: str) -> None:
     Raises
     ------
     ConfigError
-        If it has no protocol that Dask knows, or no port.
+        If it has no protocol that Dask knows, or no port, or holds a user or password, which Dask does not use.
 
     Examples
     --------
@@ -53,6 +54,11 @@ def check_address(address: str) -> None:
     Traceback (most recent call last):
     dkfeat.errors.ConfigError: 'tcp://login-node' is no address of a scheduler: missing port ... 'tcp://10.0.0.1:8786'
     """
+    if "@" in address:
+        raise ConfigError(
+            "the address of a scheduler holds a user or a password, which Dask does not use; give one such as "
+            "'tcp://10.0.0.1:8786', and TLS certificates in Dask's configuration"
+        )
     try:
         if "://" not in address:
             raise ValueError("it has no protocol")

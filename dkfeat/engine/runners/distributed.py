@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections import defaultdict
@@ -21,13 +20,13 @@ import dkfeat
 from dkfeat.engine.runners.base import Batches, Homes, Task, run_batch
 from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.errors import ClusterError, DkfeatError
-from dkfeat.messages import counted
+from dkfeat.messages import counted, logger_of
 
 if TYPE_CHECKING:
     Numbered = tuple[int, Any]
 
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 BATCH_SECONDS = 0.5
 """Duration to which short splits are joined in one task of the scheduler, whose own cost is some milliseconds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import secrets
 import socket
 from collections import Counter, defaultdict
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
+from dkfeat.messages import logger_of
 from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import PLAN_NAME, BatchPlan, plan_name, read_plan
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 from dkfeat.store.commit.publish import check_holder, create_or_keep
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 _NONE: Mapping[str, bool] = MappingProxyType({})
 MOST_CHANGED = 100

@@ -10,7 +10,6 @@ lists; the next run finds and keeps them.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.filesystems.urls import shown_url
+from dkfeat.messages import logger_of
 from dkfeat.store.commit.batch import Batch, mark_success
 from dkfeat.store.commit.publish import create_or_keep
 from dkfeat.store.commit.run_log import LogWriter
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile, Split
 
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 FIRST_OUT_OF_ORDER = 1_000_000
 """First number of a split that has seven digits; names of shards are in the order of rows only up to there."""

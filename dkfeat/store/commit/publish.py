@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from dkfeat.errors import CommitConflictError, ShardError
+from dkfeat.messages import logger_of
 from dkfeat.store.manifest.records import ShardEntry, check_shard_name
 from dkfeat.store.shards.codec import EncodedShard, check_whole
 from dkfeat.store.storage.base import DATA, SPEC, Storage, faults_as
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 _ATTEMPTS = 3

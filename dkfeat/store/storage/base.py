@@ -13,7 +13,6 @@ from __future__ import annotations
 import builtins
 import hashlib
 import json
-import logging
 import os
 import re
 import signal
@@ -43,11 +42,12 @@ from dkfeat.errors import (
     cause_of,
 )
 from dkfeat.filesystems.urls import shown_url
+from dkfeat.messages import logger_of
 
 if TYPE_CHECKING:
     from dkfeat.blocks import SourceFile
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

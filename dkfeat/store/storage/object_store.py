@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -21,10 +20,11 @@ from dkfeat.filesystems.urls import (
     protocol_of,
     shown_url,
 )
+from dkfeat.messages import logger_of
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import SET_ASIDE, Lock, Storage, file_name
 
-logger = logging.getLogger(__name__)
+logger = logger_of(__name__)
 
 
 class ObjectStorage(Storage):
