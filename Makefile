@@ -44,8 +44,8 @@ test-slow: $(VENV)/.stamp-test  ## every test, with other random examples each t
 	@echo "random examples of seed $(SEED); make test-slow SEED=$(SEED) repeats them"
 	@$(BIN)/$(PYTEST) $(EVERY) --hypothesis-profile=random --hypothesis-seed=$(SEED) $(ARGS)
 
-coverage: $(VENV)/.stamp-test  ## lines of dkfeat that make test-all reaches, compiled loops left out; fails below 95 %
-	@$(BIN)/$(PYTEST) $(EVERY) --cov --cov-report=term:skip-covered --cov-report=html --cov-fail-under=95 $(ARGS)
+coverage: $(VENV)/.stamp-test  ## make test and the lines of dkfeat that it reaches, compiled loops left out; fails below 90 %
+	@$(BIN)/$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html --cov-fail-under=90 $(ARGS)
 
 faults: $(VENV)/.stamp-test  ## bad input, kills and failing stores: the tests of the fault catalogue
 	@$(BIN)/$(PYTEST) -q -m fault $(ARGS)
@@ -87,9 +87,15 @@ docs: $(VENV)/.stamp-docs  ## the documentation as a site, docs/_build/html/inde
 	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html -d docs/_build/doctrees docs docs/_build/html $(ARGS)
 	@echo 'docs/_build/html/index.html'
 
-lowest:  ## the test suite on the oldest versions allowed, in a venv of its own
+# pip refuses two minima of one name.
+.venv-lowest/.stamp: pyproject.toml
 	@$(PYTHON) -m venv .venv-lowest
-	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' -c constraints/lowest.txt
+	@echo 'installing the oldest versions into .venv-lowest …'
+	@grep -oE '[a-z0-9-]+(\[[a-z0-9]+\])?>=[0-9.]+' pyproject.toml | sed -E 's/\[.*\]//; s/>=/==/' | sort -u > .venv-lowest/minima.txt
+	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' -c .venv-lowest/minima.txt
+	@touch $@
+
+lowest: .venv-lowest/.stamp  ## make test on the oldest versions allowed, the minima of pyproject.toml, in a venv of its own
 	@.venv-lowest/bin/$(PYTEST) $(ARGS)
 
 clean:  ## remove the virtual environment, the site and what the demo made

@@ -43,8 +43,8 @@ REASONS: dict[str, str] = {
     "S-05": "A flipped bit in a committed shard of the right size is found by reading it, as verify and training do; "
     "featurize compares only names and sizes. Delete the shards that verify names, and the next run makes them "
     "again.",
-    "D-07": "Needs several interpreters and environments. `make lowest` runs all tests on the oldest versions allowed; "
-    "stored data sets (V-07) and reference values (D-11) compare versions.",
+    "D-07": "Needs several interpreters and environments. `make lowest` runs `make test` on the oldest versions "
+    "allowed; stored data sets (V-07) and reference values (D-11) compare versions.",
 }
 """Reasons for cases without a test, or with a partial test."""
 

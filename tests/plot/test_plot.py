@@ -97,7 +97,6 @@ def test_code_histogram__counts_codes(axes):
     assert wide.patches[-1].get_height() == 1
 
 
-@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")  # matplotlib 3.8 on NumPy 1
 def test_code_entropy__is_that_of_each_bit(axes):
     codes = np.array([[0, 3], [1, 3], [2, 3], [3, 3]])  # two even bits; two bits that all rows share
     plot.code_entropy(codes, ax=axes)

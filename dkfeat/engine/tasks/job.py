@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg  # loads its BLAS, so that all processes list the same libraries
 import scipy.sparse as sp
+from numpy._core import _multiarray_umath as umath  # type: ignore[attr-defined]
 from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import BadRow, PackedCodes, RowBlock, Split
@@ -183,8 +183,7 @@ def numeric_env() -> str:
     >>> numeric_env()  # doctest: +SKIP
     'x86_64, openblas SkylakeX with 1 thread, numpy X86_V3 X86_V4, scipy.fft 1.17.1'
     """
-    core: Any = importlib.import_module("numpy._core" if np.__version__ >= "2" else "numpy.core")._multiarray_umath
-    loops = [name for name in core.__cpu_dispatch__ if core.__cpu_features__[name]]
+    loops = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__[name]]
     blas = {
         f"{pool['internal_api']} {pool.get('architecture', '')}".strip()
         + f" with {counted(pool['num_threads'], 'thread')}"

@@ -164,8 +164,6 @@ def test_declared_rows__are_not_trusted(monkeypatch, good):
 
 
 @pytest.mark.fault("X-06")
-# pyarrow 17 warns that it does not unpickle
-@pytest.mark.filterwarnings("ignore:pickle-based deserialization:RuntimeWarning")
 def test_extension__with_a_pickle_is_read_as_what_it_stores(tmp_path):
     """The metadata of the type are a pickle, which is never loaded."""
     marker = tmp_path / "marker"
