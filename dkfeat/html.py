@@ -1,7 +1,7 @@
 """HTML pages, and the cards that notebooks show in place of a ``repr``, rendered from ``dkfeat/templates``.
 
-Pages and cards hold no scripts and no links, and load nothing. A page is light or dark as the system is; a card takes
-the colours of the notebook. Templates escape every value.
+Pages and cards hold no scripts and no links, and load nothing; the policy of a page forbids it. A page is light or dark
+as the system is; a card takes the colours of the notebook. Templates escape every value.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from dkfeat.messages import counted, show_bytes, shown
 
 MARK = '<meta name="generator" content="dkfeat">'
 """Element in the head of each page, by which dkfeat recognises its own pages."""
+REPORT_POLICY = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src data: blob: '
+    "'unsafe-inline' 'unsafe-eval'; base-uri 'none'; form-action 'none'\">"
+)
+"""Element for the head of Dask's performance reports: scripts in the page may run, and can load and send nothing."""
 MOST_BARS = 60
 """Bars of a sparkline; beyond that a bar is the mean of neighbouring values."""
 

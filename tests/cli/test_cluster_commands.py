@@ -1,5 +1,6 @@
 """A scheduler and workers that people start by Dask's own commands, and dkfeat's commands and jobs on them."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from dkfeat.cli import cli
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners.connect import read_address
+from dkfeat.html import REPORT_POLICY
 from dkfeat.learn.model import load_model
 from tests.programs import ROOT, start
 
@@ -87,6 +89,8 @@ def test_commands__on_a_running_cluster_give_the_same_bytes(cluster, tiny_folder
     pytest.importorskip("bokeh", reason="the rest looks at a performance report, which needs bokeh")
     page = (tmp_path / "report.html").read_text()
     assert "Workers: 2" in page
+    assert REPORT_POLICY in page.partition("<script")[0]
+    assert not re.search(r"<script[^>]*src=", page)  # which the policy would stop
 
 
 @pytest.mark.cluster

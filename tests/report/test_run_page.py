@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy import sparse
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from tests.conftest import libsvm_text
+from tests.test_html import evaluation_page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
@@ -59,6 +61,37 @@ def browse(page: Path, profile: Path, *flags: str) -> str:
 def text_of(dom: str, name: str) -> str:
     [found] = re.findall(rf'id="{name}"[^>]*>([^<]*)<', dom)
     return unescape(found)
+
+
+class Used(HTMLParser):
+    """What a page uses, in order: its policy, styles, pictures, links, scripts and handlers of events."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if given.get("http-equiv"):
+            self.found.append(("policy", given["content"]))
+        elif tag in ("style", "script", "link", "iframe", "object", "embed", "base", "form"):
+            self.found.append((tag, ""))
+        for name, value in given.items():
+            if name.rpartition(":")[2] in ("src", "href", "srcset", "action", "style") or name.startswith("on"):
+                self.found.append((name, value))
+
+
+@pytest.mark.fault("X-15")
+def test_pages__have_a_policy_that_allows_what_they_use_and_no_more(page):
+    needs = {"style": "style-src 'unsafe-inline'", "src": "img-src data:", "xlink:href": ""}
+    allowed = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    for text in (page[1].read_text(), evaluation_page("a")):
+        (kind, policy), *used = Used(text).found
+        assert (kind, policy) == ("policy", allowed)  # before all that it is for
+        assert {name for name, _ in used} <= set(needs)
+        assert all(needs[name] in policy for name, _ in used)
+        assert all(value.startswith(("data:image/png", "#")) for name, value in used if name in ("src", "xlink:href"))
 
 
 @pytest.mark.slow

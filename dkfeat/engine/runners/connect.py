@@ -26,7 +26,7 @@ from distributed.security import Security
 import dkfeat
 from dkfeat.config.settings import errors_at, read_text
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.html import MARK
+from dkfeat.html import MARK, REPORT_POLICY
 from dkfeat.messages import logger_of
 from dkfeat.store.outputs import check_outputs, write_output
 
@@ -278,6 +278,6 @@ def _write(client: Client, file: Path, start: float, last_count: int) -> None:
             code=f"dkfeat {dkfeat.__version__}",
             mode="inline",
         )
-        write_output(file, text.replace("<head>", f"<head>\n{MARK}", 1))
+        write_output(file, text.replace("<head>", f"<head>\n{MARK}\n{REPORT_POLICY}", 1))
     except Exception as error:  # the scheduler may lack bokeh, be lost, or the disk be full
         logger.warning("the performance report %s could not be made: %s: %s", file, type(error).__name__, error)
