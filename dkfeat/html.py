@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from dkfeat.messages import counted, show_bytes, shown
+from dkfeat.messages import counted, printable, show_bytes
 
 MARK = '<meta name="generator" content="dkfeat">'
 """Element in the head of each page, by which dkfeat recognises its own pages."""
@@ -113,7 +113,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if hasattr(value, "__html__") else shown(str(value)),
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
     )
     made.globals["MARK"] = MARK
     made.filters |= {"shown": _shown, "columns": _columns}

@@ -147,24 +147,24 @@ def without_secrets(text: str) -> str:
     return text
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     r"""Leave out the secrets in URLs, and escape control characters, which could steer a terminal.
 
     Examples
     --------
-    >>> shown("day-1.svm"), shown("day\x1b[2J.svm"), shown("ftp://user:secret@host/rows.svm")
+    >>> printable("day-1.svm"), printable("day\x1b[2J.svm"), printable("ftp://user:secret@host/rows.svm")
     ('day-1.svm', 'day\\x1b[2J.svm', 'ftp://host/rows.svm')
     """
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in without_secrets(text))
 
 
-def shown_lines(text: str) -> str:
-    """Make a text of several lines `shown`."""
-    return "\n".join(map(shown, text.split("\n")))
+def printable_lines(text: str) -> str:
+    """Make a text of several lines `printable`."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def logger_of(module: str) -> logging.Logger:
-    """Return the logger of a module, with each record `shown`.
+    """Return the logger of a module, whose records are `printable`.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def logger_of(module: str) -> logging.Logger:
 
 
 def _show_record(record: logging.LogRecord) -> bool:
-    record.msg, record.args = shown(record.getMessage()), ()
+    record.msg, record.args = printable(record.getMessage()), ()
     return True
 
 

@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
-from dkfeat.messages import close, nearest, read_number, shown_lines, without_secrets
+from dkfeat.messages import close, nearest, printable_lines, read_number, without_secrets
 
 if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
@@ -320,9 +320,9 @@ def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
 
 def _write_error(ctx: click.Context | None, text: str, status: int, trace: str | None = None) -> None:
     """Write the error line, without control characters and secrets, and cut to a maximum length."""
-    text = _cut(shown_lines(text))
+    text = _cut(printable_lines(text))
     if trace is not None:
-        trace = "\n".join(map(_cut, shown_lines(trace).split("\n")))
+        trace = "\n".join(map(_cut, printable_lines(trace).split("\n")))
     if ctx is not None and (log := log_of(ctx)) is not None:
         log("error", level="error", message=text, exit_code=status, traceback=trace)
         return

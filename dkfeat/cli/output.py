@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dkfeat.errors import ConfigError
-from dkfeat.messages import aligned, show_bytes, shown, shown_lines, without_secrets
+from dkfeat.messages import aligned, printable, printable_lines, show_bytes, without_secrets
 
 if TYPE_CHECKING:
     from dkfeat.engine.progress import ProgressState
@@ -48,7 +48,7 @@ def print_result(record: Mapping[str, Any]) -> None:
 def echo(text: str = "", *, raw: bool = False) -> None:
     """Print a line of a result as text; control characters are escaped unless the text is `raw`, secrets left out."""
     if not is_given(JSON):
-        click.echo((without_secrets if raw else shown)(text))
+        click.echo((without_secrets if raw else printable)(text))
 
 
 def facts(**values: str) -> None:
@@ -78,14 +78,14 @@ def summary_of(manifest: Manifest, name: str, target: str, **more: Any) -> None:
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
     """Print rows of cells as columns; `right` holds the numbers, from 0, of the right-aligned columns."""
-    for line in aligned([[shown(cell) for cell in row] for row in rows], right):
+    for line in aligned([[printable(cell) for cell in row] for row in rows], right):
         echo(line)
 
 
 def note(text: str = "", *, err: bool = False, raw: bool = False) -> None:
     """Print a line that is not part of the result, as `echo` does; with ``--json`` only if it is for standard error."""
     if not is_quiet() and (err or not is_given(JSON)):
-        click.echo((without_secrets if raw else shown)(text), err=err)
+        click.echo((without_secrets if raw else printable)(text), err=err)
 
 
 def print_json(record: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ class LogLines:
         """Write a line; fields are plain JSON values, and those that are None are left out."""
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         known = {key: value for key, value in {**self._always, **fields}.items() if value is not None}
-        line = json.dumps({"time": moment, "level": level, "event": event, **_plain(known, shown_lines)})
+        line = json.dumps({"time": moment, "level": level, "event": event, **_plain(known, printable_lines)})
         with self._writing:
             self._stream.write(line + "\n")
             self._stream.flush()

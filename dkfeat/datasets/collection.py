@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from dkfeat.datasets.download import VARIABLE, Download
 from dkfeat.errors import ConfigError, SourceError, cause_of
-from dkfeat.filesystems.urls import Retries, is_url, shown_url
+from dkfeat.filesystems.urls import Retries, is_url
 from dkfeat.messages import logger_of, nearest
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outside
@@ -250,7 +250,7 @@ def _address(mirror: str | None) -> str:
     parts = urlsplit(mirror)
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
         raise ConfigError(
-            f"mirror {shown_url(mirror)!r} is not an address to fetch from; give one that begins with https:// or "
+            f"mirror {mirror!r} is not an address to fetch from; give one that begins with https:// or "
             "http://, without a user and a password"
         )
     return mirror.rstrip("/")
@@ -316,13 +316,13 @@ class _File:
         report = None if progress is None else partial(progress, self._file.name)
         download = Download(self._url, self._part, report)
         try:
-            version = download.run(Retries(retry_seconds, shown_url(self._url)))
+            version = download.run(Retries(retry_seconds, self._url))
         except SourceError:
             raise
         except OSError as fault:
             raise self._not_fetched(fault, download) from fault
         try:
-            what = f"it came from {shown_url(self._url)}; see {self._info.page}"
+            what = f"it came from {self._url}; see {self._info.page}"
             if record is not None:
                 what += f", and if the collection has a new version, remove {self._record_path}"
             facts = self._checked(self._part, record, what)
@@ -389,4 +389,4 @@ class _File:
             to_do = f"look at {self._info.page} for its current address"
         else:
             to_do = f"check the network of this machine, or download the file elsewhere and put it at {self._path}"
-        return SourceError(f"{shown_url(self._url)} cannot be fetched: {cause_of(fault)}; {kept}{to_do}")
+        return SourceError(f"{self._url} cannot be fetched: {cause_of(fault)}; {kept}{to_do}")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import SourceError, cause_of
-from dkfeat.filesystems.urls import Retries, shown_url
-from dkfeat.messages import logger_of
+from dkfeat.filesystems.urls import Retries
+from dkfeat.messages import logger_of, without_secrets
 from dkfeat.store.manifest.model_folder import LocalFolder
 
 logger = logger_of(__name__)
@@ -85,7 +85,7 @@ class Download:
                 break
             if self.bytes_received > there:
                 progressed = time.monotonic()
-                logger.info("%s: %s; resuming", shown_url(self._url), fault)
+                logger.info("%s: %s; resuming", self._url, fault)
             elif time.monotonic() - progressed > retries.seconds:
                 raise fault
             else:
@@ -167,7 +167,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         allowed = ("https://",) if req.full_url.startswith("https://") else ("http://", "https://")
         if not newurl.startswith(allowed):
-            msg = f"redirects to {shown_url(newurl)[:200]}, which is not an {' or '.join(allowed)} URL"
+            msg = f"redirects to {without_secrets(newurl)[:200]}, which is not an {' or '.join(allowed)} URL"
             raise urllib.error.HTTPError(req.full_url, code, msg, headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

@@ -32,7 +32,7 @@ from dkfeat.doctor import Check
 from dkfeat.engine.runners.connect import connect, read_address
 from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.errors import ClusterError, CommitConflictError, CommitError, DkfeatError, cause_of
-from dkfeat.filesystems.urls import hider, shown_url
+from dkfeat.filesystems.urls import hider
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.messages import counted, show_bytes
@@ -172,7 +172,7 @@ def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[
 
     try:
         with _scratch(url, subfolder, options) as scratch:
-            yield _operations(scratch, where=shown_url(url), is_exclusive=(options or {}).get("exclusive_create", True))
+            yield _operations(scratch, where=hide(url), is_exclusive=(options or {}).get("exclusive_create", True))
     except DkfeatError as error:
         yield _failed(hide(str(error)), error.exit_code)
     except OSError as fault:

@@ -12,7 +12,7 @@ from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, cause_of
-from dkfeat.filesystems.urls import is_url, shown_url
+from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.commit.begin import check_target, hold
@@ -182,7 +182,7 @@ def read_existing(
         opened = replace(opened, target=target, folders=(storage,), remedy=remedy)
     if like is None:
         return opened
-    taken = shown_url(as_path(like, "like")), like_spec(like, options)
+    taken = as_path(like, "like"), like_spec(like, options)
     return replace(opened, like=taken, folders=(*opened.folders, like_storage(like, options)))
 
 
@@ -226,7 +226,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
         if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
             return {"map": facts["map"], "input": facts["input"]}
         raise ShardError(f"{model} does not say which map and input its model was trained on; train it again")
-    where = shown_url(fspath(like))
+    where = fspath(like)
     if has_spec:
         raise SourceNotFoundError(
             f"like={where!r}: nothing was made there yet, so its settings may still change; run featurize there first"

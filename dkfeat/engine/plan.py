@@ -18,10 +18,9 @@ from dkfeat.engine.open import Target, as_target, read_existing, target_paramete
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit
 from dkfeat.engine.scan import checked_splits
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
-from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, sparkline
 from dkfeat.maps import FeatureMap
-from dkfeat.messages import aligned, counted, logger_of, show_bytes
+from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name

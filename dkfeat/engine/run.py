@@ -16,7 +16,7 @@ from dkfeat.engine.runners.base import Runner
 from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine, warn_unterminated
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.engine.tasks.landmarks import sidecar_files
-from dkfeat.filesystems.urls import is_url, shown_url
+from dkfeat.filesystems.urls import identifying, is_url
 from dkfeat.messages import counted, logger_of
 from dkfeat.sources.base import Source
 from dkfeat.store.commit.batch import Batch
@@ -254,5 +254,5 @@ def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:
 
 def _patterns(source: Source) -> tuple[str, ...]:
     """Paths and URLs of the source, for reports that read it again; empty if they are too long for a log."""
-    patterns = [shown_url(text) if is_url(text) else str(Path(text).absolute()) for text in source.patterns]
+    patterns = [identifying(text) if is_url(text) else str(Path(text).absolute()) for text in source.patterns]
     return tuple(patterns) if sum(map(len, patterns)) <= MAX_PATTERN_CHARS else ()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dkfeat.errors import ConfigError
-from dkfeat.messages import counted, logger_of, shown
+from dkfeat.messages import counted, logger_of, without_secrets
 
 logger = logger_of(__name__)
 
@@ -124,19 +124,17 @@ def protocol_of(url: str) -> str:
     return {"s3a": "s3", "gcs": "gs", "local": "file"}.get(protocol, protocol)
 
 
-def shown_url(text: str) -> str:
-    """Remove possible secrets from URLs in a text: user names, passwords and queries, which may be signatures.
-
-    The result is also the part of a URL that identifies a source: the other parts may change while the file does not.
+def identifying(url: str) -> str:
+    """Return the part of a URL that identifies a file: users, passwords and queries may change while it does not.
 
     Examples
     --------
-    >>> shown_url("ftp://user:secret@host/rows.svm"), shown_url("S3://key:sec/ret@bucket/rows.svm")
+    >>> identifying("ftp://user:secret@host/rows.svm"), identifying("S3://key:sec/ret@bucket/rows.svm")
     ('ftp://host/rows.svm', 'S3://...')
-    >>> shown_url("https://user:secret@host/rows.svm?X-Amz-Signature=secret")
+    >>> identifying("https://user:secret@host/rows.svm?X-Amz-Signature=secret")
     'https://host/rows.svm'
     """
-    return _QUERY.sub(r"\1", _USER.sub("://", _STORE.sub(r"\1://...", text)))
+    return _QUERY.sub(r"\1", _USER.sub("://", _STORE.sub(r"\1://...", url)))
 
 
 def holds_credentials(url: str) -> bool:
@@ -152,17 +150,6 @@ def holds_credentials(url: str) -> bool:
     return _STORE.match(url) is not None or (kind in ("s3", "gs", "az") and "@" in bucket)
 
 
-def printable(text: str) -> str:
-    r"""Prepare a name for messages: escape control characters and remove possible secrets from a URL.
-
-    Examples
-    --------
-    >>> print(printable("red \x1b[31m"), printable("ftp://user:secret@host/rows.svm"))
-    red \x1b[31m ftp://host/rows.svm
-    """
-    return shown(shown_url(text))
-
-
 def hider(options: Mapping[str, Any]) -> Callable[[str], str]:
     """Make a function that removes the secrets in storage options and environment variables from a text."""
 
@@ -170,7 +157,7 @@ def hider(options: Mapping[str, Any]) -> Callable[[str], str]:
         variables = [value for name in _SECRET_VARIABLES if (value := os.environ.get(name))]
         for secret in sorted({*_secrets(options), *variables}, key=len, reverse=True):
             text = text.replace(secret, "…")
-        return shown_url(text)
+        return without_secrets(text)
 
     return hide
 
@@ -332,7 +319,7 @@ def open_retries(url: str, options: Mapping[str, Any]) -> Retries:
         raise ConfigError(
             f"storage option retry_seconds={seconds!r:.40}, but it must be a number of seconds, 0 or more"
         )
-    return Retries(float(seconds), shown_url(url), hider(options))
+    return Retries(float(seconds), url, hider(options))
 
 
 def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
@@ -362,7 +349,7 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         if "::" in url:
             if protocol_of(url.partition("::")[0]) not in _CACHES:
                 raise ConfigError(
-                    f"{shown_url(url)} is not supported: files in archives, and other chained URLs, are not read; "
+                    f"{url} is not supported: files in archives, and other chained URLs, are not read; "
                     f"extract the files and name them. Supported chains begin with a cache ({', '.join(_CACHES)}), "
                     "such as simplecache::https://host/rows.svm"
                 )
@@ -370,9 +357,7 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         protocol, url = protocol_of(url), url.partition("://")[0].lower() + url[url.index("://") :]
         kind = fsspec.get_filesystem_class(protocol)
         if holds_credentials(url):
-            raise ConfigError(
-                f"{shown_url(url)} contains credentials; pass them as storage options or in environment variables"
-            )
+            raise ConfigError(f"{url} contains credentials; pass them as storage options or in environment variables")
         path = kind._strip_protocol(url)
         url_settings = kind._get_kwargs_from_urls(url)
         if protocol == "s3":
@@ -386,7 +371,7 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
     except (ImportError, ValueError, TypeError, KeyError) as fault:
         is_missing = isinstance(fault, ImportError) and url.startswith("s3")
         hint = "; it comes with `pip install 'dkfeat[s3]'`" if is_missing else ""
-        raise ConfigError(f"{shown_url(url)} cannot be opened: {hide(str(fault))}{hint}") from None
+        raise ConfigError(f"{url} cannot be opened: {hide(str(fault))}{hint}") from None
 
 
 def _cached_filesystem(kind: Any, protocol: str, settings: dict[str, Any]) -> Any:

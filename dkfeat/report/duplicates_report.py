@@ -15,9 +15,9 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, DkfeatError, SourceNotFoundError
-from dkfeat.filesystems.urls import is_url, local_path, printable
+from dkfeat.filesystems.urls import is_url, local_path
 from dkfeat.html import render
-from dkfeat.messages import counted
+from dkfeat.messages import counted, printable
 from dkfeat.neighbors import Duplicates
 from dkfeat.neighbors.deduplication.result import GROUPS, RECORD, column_parts
 from dkfeat.neighbors.exact import RowsOfSource

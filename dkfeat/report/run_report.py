@@ -14,9 +14,8 @@ from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
 from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import printable
 from dkfeat.html import card, render
-from dkfeat.messages import counted, show_bytes, show_label
+from dkfeat.messages import counted, printable, show_bytes, show_label
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source

@@ -11,7 +11,7 @@ import numpy as np
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, InputError
-from dkfeat.filesystems.urls import printable
+from dkfeat.messages import printable
 from dkfeat.sources.find import find_files
 from dkfeat.sources.options import (
     MOST_EXACT,

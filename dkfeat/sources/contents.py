@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dkfeat.blocks import SourceFile, differences
 from dkfeat.errors import DkfeatError, ParseError, SourceError, SpecConflictError, cause_of
-from dkfeat.filesystems.urls import WEB_PROTOCOLS, is_url, open_filesystem, open_retries, printable, protocol_of
+from dkfeat.filesystems.urls import WEB_PROTOCOLS, is_url, open_filesystem, open_retries, protocol_of
+from dkfeat.messages import printable
 
 if TYPE_CHECKING:
     from dkfeat.sources.lines import ByteStream

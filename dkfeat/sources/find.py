@@ -12,16 +12,8 @@ from typing import Any, NamedTuple
 
 from dkfeat.blocks import SourceFile
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
-from dkfeat.filesystems.urls import (
-    WEB_PROTOCOLS,
-    is_url,
-    open_filesystem,
-    open_retries,
-    printable,
-    protocol_of,
-    shown_url,
-)
-from dkfeat.messages import counted, logger_of
+from dkfeat.filesystems.urls import WEB_PROTOCOLS, identifying, is_url, open_filesystem, open_retries, protocol_of
+from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.contents import (
     MAGIC_BYTES,
     compression_of_magic,
@@ -227,10 +219,10 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
             raise SourceNotFoundError(f"no file matches {printable(urlpath)}{hint}")
     names = system.protocol
     kind = names if isinstance(names, str) else names[0]
-    path = shown_url(path)  # fsspec's path of a web page is its URL
+    path = identifying(path)  # fsspec's path of a web page is its URL
     root = "/" + (os.path.dirname(path) if is_literal else _fixed_part(path)).lstrip("/")  # noqa: PTH120  # a URL
     for info in files:
-        name, url = "/" + shown_url(info["name"]).lstrip("/"), system.unstrip_protocol(info["name"])
+        name, url = "/" + identifying(info["name"]).lstrip("/"), system.unstrip_protocol(info["name"])
         yield _Match(kind, name, root, url, **remote_identity(info))
 
 

@@ -101,7 +101,7 @@ def _own_options(name: str, paths: Sequence[str], options: Mapping[str, Any]) ->
     given = {key: value for key, value in options.items() if not (key in defaults and _equal(value, defaults[key]))}
     foreign = sorted(given.keys() - known[name].keys())
     if foreign:
-        from dkfeat.filesystems.urls import printable  # late: help pages do not need it
+        from dkfeat.messages import printable  # late: help pages do not need it
 
         others = [of for of in FORMATS if known[of].keys() >= set(foreign)]
         to_do = "leave it out" if others else nearest(foreign[0], list(known[name]), "options")

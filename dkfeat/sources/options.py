@@ -14,8 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import printable
-from dkfeat.messages import read_number
+from dkfeat.messages import printable, read_number
 from dkfeat.validation import as_label, check_integer
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}

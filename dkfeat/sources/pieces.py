@@ -11,7 +11,7 @@ import pyarrow as pa
 from scipy import sparse
 
 from dkfeat.blocks import PackedCodes, RowBlock
-from dkfeat.filesystems.urls import printable
+from dkfeat.messages import printable
 
 if TYPE_CHECKING:
     from dkfeat.blocks import BadRow

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import local_path, printable
+from dkfeat.filesystems.urls import local_path
 from dkfeat.html import MARK
+from dkfeat.messages import printable
 from dkfeat.store.manifest.model_folder import ARRAY_NAME, MODEL_FILE, LocalFolder, open_model_folder
 from dkfeat.store.storage.base import META, SPEC, TMP, Storage
 

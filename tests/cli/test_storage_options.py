@@ -6,7 +6,7 @@ import pytest
 
 from dkfeat.cli.options import parse_options, resolve_options
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import hider, is_secret, is_url, shown_url
+from dkfeat.filesystems.urls import hider, identifying, is_secret, is_url
 from tests.faults.stores.bucket import KEY, SECRET
 
 
@@ -93,4 +93,4 @@ def test_urls__are_told_from_paths(text, expected):
 
 def test_shown__what_is_no_credential_stays():
     for url in ("s3://bucket/a@b:c.svm", "s3://arn:aws:s3:eu:1:accesspoint/x", "/data/a@b", "abfs://box@host/x"):
-        assert shown_url(url).rpartition("/")[2] == url.rpartition("/")[2]
+        assert identifying(url).rpartition("/")[2] == url.rpartition("/")[2]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
-from dkfeat.filesystems.urls import printable
+from dkfeat.messages import printable
 from dkfeat.sources.find import find_files
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.parquet.source import ParquetSource

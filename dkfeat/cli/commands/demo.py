@@ -17,7 +17,7 @@ from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading, log_of
 from dkfeat.cli.options import output_options
 from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_result, summary, table
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.messages import show_bytes, shown
+from dkfeat.messages import printable, show_bytes
 
 if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
@@ -86,7 +86,7 @@ def demo(
         ["train", train_shards, "--test", test_shards, "--out", model],
     ):
         note()
-        note(click.style(f"$ dkfeat {shown(shlex.join(arguments))}", bold=True), raw=True)
+        note(click.style(f"$ dkfeat {printable(shlex.join(arguments))}", bold=True), raw=True)
         silence = ["--quiet"] if is_quiet() or is_given(JSON) else []
         status = ctx.parent.command.main([*silence, *arguments], prog_name="dkfeat", standalone_mode=False)
         if status:

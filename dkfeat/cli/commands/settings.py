@@ -17,7 +17,7 @@ from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading
 from dkfeat.cli.options import output_options, storage_option
 from dkfeat.cli.output import echo, is_quiet, note, print_result, table
 from dkfeat.config import ExecutionConfig
-from dkfeat.messages import shown
+from dkfeat.messages import printable
 
 if TYPE_CHECKING:
     from dkfeat.doctor import Check, State
@@ -89,7 +89,7 @@ def _checks(
 
 def _show(check: Check) -> None:
     state = click.style(f"{check.state:<4}", fg=COLOURS[check.state], bold=check.state != "ok")
-    echo(f"{state}  {check.name:<{WIDEST_NAME}}  {shown(check.found)}", raw=True)
+    echo(f"{state}  {check.name:<{WIDEST_NAME}}  {printable(check.found)}", raw=True)
     if check.to_do:
         echo(f"{'':<{WIDEST_NAME + 6}}  → {check.to_do}")
 

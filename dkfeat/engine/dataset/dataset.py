@@ -19,9 +19,9 @@ from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
 from dkfeat.engine.tasks.landmarks import load_map
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import is_url, printable
+from dkfeat.filesystems.urls import is_url
 from dkfeat.html import card
-from dkfeat.messages import counted, show_label
+from dkfeat.messages import counted, printable, show_label
 from dkfeat.sources.pieces import join_blocks
 from dkfeat.store.manifest.manifest import Manifest, labels_shown
 from dkfeat.store.shards import reader

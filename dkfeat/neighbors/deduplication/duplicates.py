@@ -21,7 +21,8 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import local_path, printable
+from dkfeat.filesystems.urls import local_path
+from dkfeat.messages import printable
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, record_of
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder

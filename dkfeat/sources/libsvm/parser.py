@@ -16,8 +16,7 @@ from scipy.sparse import csr_matrix
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
-from dkfeat.filesystems.urls import printable
-from dkfeat.messages import show_label
+from dkfeat.messages import printable, show_label
 from dkfeat.sources.base import Source
 from dkfeat.sources.contents import check_unchanged, open_content
 from dkfeat.sources.lines import LineTooLongError, LineWindow

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ParquetError
-from dkfeat.filesystems.urls import printable
+from dkfeat.messages import printable
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.parquet.files import Footer, matching_groups, open_parquet, reading
 from dkfeat.sources.parquet.options import ParquetOptions, condition_of

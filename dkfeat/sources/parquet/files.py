@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import DkfeatError, ParquetError, SourceError, cause_of
-from dkfeat.filesystems.urls import is_url, open_filesystem, open_retries, printable
+from dkfeat.filesystems.urls import is_url, open_filesystem, open_retries
+from dkfeat.messages import printable
 from dkfeat.sources.contents import open_bytes, source_errors
 from dkfeat.sources.find import warn_of_left_out
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from dkfeat.blocks import KEPT_TYPES, RESERVED, SourceFile
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import printable
+from dkfeat.messages import printable
 from dkfeat.sources.base import Source
 
 Filters = tuple[tuple[tuple[str, str, Any], ...], ...]

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from dkfeat.blocks import KEPT_TYPES, SourceFile
 from dkfeat.errors import ConfigError, ParquetError
-from dkfeat.filesystems.urls import printable
-from dkfeat.messages import meant
+from dkfeat.messages import meant, printable
 from dkfeat.sources.options import dtype_of_labels
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, storage_type
 

@@ -15,7 +15,8 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, ParquetError, SourceNotFoundError
-from dkfeat.filesystems.urls import is_url, printable, shown_url
+from dkfeat.filesystems.urls import identifying, is_url
+from dkfeat.messages import printable
 from dkfeat.sources.base import SplitScan
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.find import warn_of_left_out
@@ -101,7 +102,7 @@ class ParquetSource(ParquetOptions):
         >>> ParquetSource.recognises(["https://host/day-1.parquet?signature=x"])
         True
         """
-        names = [shown_url(path).rstrip("/").lower() for path in paths]
+        names = [identifying(path).rstrip("/").lower() for path in paths]
         return all(name.endswith(ENDINGS) or holds_parquet(path) for name, path in zip(names, paths, strict=True))
 
     @property

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
-from dkfeat.filesystems.urls import shown_url
+from dkfeat.filesystems.urls import identifying
 from dkfeat.messages import logger_of
 from dkfeat.store.commit.batch import Batch, mark_success
 from dkfeat.store.commit.publish import create_or_keep
@@ -262,7 +262,7 @@ def changed_sources(
 
 def fingerprint_of_root(files: Sequence[SourceFile]) -> str:
     """Return the hash of the folder to which the names of files are relative."""
-    return fingerprint(shown_url(files[0].url).removesuffix(files[0].name)) if files else ""
+    return fingerprint(identifying(files[0].url).removesuffix(files[0].name)) if files else ""
 
 
 def _check_not_renamed(

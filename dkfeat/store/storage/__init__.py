@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import path_in, protocol_of, shown_url
+from dkfeat.filesystems.urls import path_in, protocol_of
 from dkfeat.store.storage.base import Storage
 
 __all__ = ["is_read_only", "open_storage"]
@@ -45,8 +45,7 @@ def open_storage(target: str | os.PathLike[str] | Storage, storage_options: Mapp
     if path is None:
         if is_read_only(text):
             raise ConfigError(
-                f"target {shown_url(text)} is not supported; "
-                "give a local folder or a URL such as s3://bucket/features/train"
+                f"target {text} is not supported; give a local folder or a URL such as s3://bucket/features/train"
             )
         from dkfeat.store.storage.object_store import ObjectStorage
 

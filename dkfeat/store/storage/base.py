@@ -41,7 +41,6 @@ from dkfeat.errors import (
     TargetBusyError,
     cause_of,
 )
-from dkfeat.filesystems.urls import shown_url
 from dkfeat.messages import logger_of
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ class Storage(ABC):
             path = self.path_of(fixed or ".") if recursive else None
             if root is not None and path in (root, *root.parents):
                 raise ConfigError(
-                    f"the source's pattern {shown_url(pattern)} also searches the target {self.url}; "
+                    f"the source's pattern {pattern} also searches the target {self.url}; "
                     "choose a folder outside its search area for the shards"
                 )
 

@@ -11,16 +11,8 @@ from pathlib import PurePosixPath
 from typing import Any, cast
 
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import (
-    code_of,
-    holds_credentials,
-    open_filesystem,
-    open_retries,
-    printable,
-    protocol_of,
-    shown_url,
-)
-from dkfeat.messages import logger_of
+from dkfeat.filesystems.urls import code_of, holds_credentials, open_filesystem, open_retries, protocol_of
+from dkfeat.messages import logger_of, printable
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import SET_ASIDE, Lock, Storage, file_name
 
@@ -63,7 +55,7 @@ class ObjectStorage(Storage):
         protocol, path = protocol_of(url), url.partition("://")[2].rstrip("/")
         user = path.partition("/")[0].rpartition("@")[0]
         if holds_credentials(url) or ":" in user:
-            raise ConfigError(f"target {shown_url(url)} contains credentials; pass them as storage options")
+            raise ConfigError(f"target {url} contains credentials; pass them as storage options")
         parts = path.lstrip("/").split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             raise ConfigError(
