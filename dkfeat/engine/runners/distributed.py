@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import math
 import secrets
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
 from distributed.comm.core import CommClosedError
+from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
-from distributed.scheduler import KilledWorker
+from distributed.scheduler import KilledWorker, heartbeat_interval
 
 import dkfeat
 from dkfeat.engine.runners.base import Batches, Homes, Task, run_batch
@@ -35,7 +41,8 @@ MOST_IN_BATCH = 256
 """Maximum number of splits in a batch."""
 
 REFRESH_SECONDS = 2.0
-"""Interval for updating the number of threads, which bounds the tasks in flight, and for looking for lost workers."""
+"""Interval for updating the number of threads, which bounds the tasks in flight, and for looking for lost and silent
+workers; on many workers it is longer."""
 
 POLL_SECONDS = 0.01
 """Interval for polling results while workers are watched."""
@@ -46,14 +53,23 @@ NO_WORKER_SECONDS = 600
 WARN_SECONDS = 60.0
 """Interval of warnings while a run waits without any worker."""
 
-GATHER_SECONDS = 30.0
+SILENT_SECONDS = 30.0
+"""Time without a heartbeat, counted from the newest one of all workers, after which other workers get the tasks."""
+
+ANSWER_SECONDS, SHORT_SECONDS = 0.5, 0.05
+"""Time that a run waits for answers of all workers, one of which may hang; and if one is known to hang."""
+
+PLUGIN_SECONDS = 10.0
+"""Time that a task waits for the plugin of its run, and the driver for the answer of a worker that lacked it."""
+
+MOST_TRIES = 10
+"""Maximum number of times that a run sends its plugin again to a worker that lacks it."""
+
+GATHER_SECONDS = 40.0
 """Initial timeout for gathering results, in seconds; doubled after each timeout."""
 
 MOST_GATHERED = 64
 """Maximum number of results of the scheduler's tasks that are gathered at a time, which bounds the driver's memory."""
-
-MOST_TRIES = 10
-"""Maximum number of times that a task is sent to workers, some of which are lost meanwhile."""
 
 IDLE_BYTES = 250 << 20
 """Memory of a worker process before its first task, mostly modules and compiled code."""
@@ -69,23 +85,38 @@ class TaskPlugin(WorkerPlugin):
     """
 
     def __init__(self, name: str, task: Task) -> None:
-        self.name, self.task, self.version = name, task, dkfeat.__version__
+        # workers of versions that compare only these look for `task` and `version`, and fail
+        self.name, self.checked_task, self.code = name, task, code()
 
 
-def run_on_worker(packed: bytes) -> tuple[float, list[Any]]:
+@cache
+def code() -> str:
+    """Version of this process's dkfeat with a digest of its modules, in hexadecimal: equal code makes equal bytes."""
+    root, digest = Path(dkfeat.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(b"%s %d " % (path.relative_to(root).as_posix().encode(), path.stat().st_size))
+        digest.update(path.read_bytes())
+    return f"{dkfeat.__version__} (code {digest.hexdigest()[:12]})"
+
+
+def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | str:
     """Run the task of a plugin on a batch of items; return the duration in seconds and the result of each.
+
+    A worker that hung when the plugin was sent does not have it, and returns its address.
 
     The name of the plugin and the items, the only data that are sent with each call, are pickled separately, because
     a scheduler would unpickle arguments, and be blocked for seconds by the imports that this needs.
     """
     name, items = deserialize_bytes(packed)
-    plugins = get_worker().plugins
-    plugin: Any = plugins.get(name)
-    if plugin is None:
-        raise ClusterError(f"this worker has no task of the run {name}, which has ended or was cancelled")
-    if plugin.version != dkfeat.__version__:  # a worker that joined after the check of all workers
-        raise ClusterError(_other_versions(plugin.version, {get_worker().address: dkfeat.__version__}))
-    return run_batch(plugin.task, items, lambda: name not in plugins)
+    worker, end = get_worker(), time.monotonic() + PLUGIN_SECONDS
+    plugins: Mapping[str, Any] = worker.plugins
+    while (plugin := plugins.get(name)) is None:
+        if time.monotonic() > end:
+            return worker.address
+        time.sleep(POLL_SECONDS)
+    if plugin.code != code():
+        raise ClusterError(_other_code(plugin.code, {worker.address: code()}))
+    return run_batch(plugin.checked_task, items, lambda: name not in plugins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +127,8 @@ class ClientRunner:
     in_flight: int | None = None
     expected_threads: int | None = None
     """Final number of threads of a cluster whose workers start one after another."""
+    warned: set[str] = field(default_factory=set, init=False)
+    """Addresses of workers that were reported as silent."""
 
     @property
     def description(self) -> str:
@@ -123,64 +156,56 @@ class ClientRunner:
         self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None], home: Homes | None = None
     ) -> None:
         """See `Runner.run`."""
-        name = f"dkfeat-{secrets.token_hex(8)}"
+        name, scheduler = f"dkfeat-{secrets.token_hex(8)}", cast("Any", self.client.scheduler)
         try:
             if self.client.status != "running":
                 raise ClusterError(_lost(f"the client is {self.client.status}"))
-            self._check_versions()
-            self._register(TaskPlugin(name, task))
+            plugin = TaskPlugin(name, task)
             try:
-                self._drive(name, list(enumerate(items)), done, home)
+                self._tell_all(partial(_send, self.client, plugin))
+                self._drive(plugin, list(enumerate(items)), done, home)
             finally:
                 # running tasks stop at their next piece when the plugin is removed
-                with suppress(OSError, CancelledError):
+                with suppress(CancelledError):
                     if self.client.status == "running":
-                        self.client.unregister_worker_plugin(name)
-        except DkfeatError:
-            raise
-        except (OSError, RuntimeError) as error:
+                        self._tell_all(partial(scheduler.unregister_worker_plugin, name=name))
+        except Exception as error:
+            is_own = isinstance(error, DkfeatError)
+            if (isinstance(error, ClusterError) or not is_own) and (others := self._other_code()):
+                raise ClusterError(_other_code(code(), others)) from error
+            if is_own or not isinstance(error, OSError | RuntimeError):
+                raise
             if isinstance(error, CommClosedError | TimeoutError) or self.client.status != "running":
                 raise ClusterError(_lost(error)) from error
             raise
 
-    def _register(self, plugin: TaskPlugin) -> None:
-        for tries in range(1, MOST_TRIES + 1):
-            try:
-                self.client.register_plugin(plugin, name=plugin.name)
-                return
-            except CommClosedError:  # a worker was lost meanwhile; the others still need the plugin
-                if tries == MOST_TRIES or self.client.status != "running":
-                    raise
-
     def run_everywhere(self, function: Callable[[], Any]) -> None:
         """See `Runner.run_everywhere`."""
-        with suppress(OSError, CancelledError, TimeoutError):
+        with suppress(CancelledError):
             if self.client.status == "running":
-                self.client.run(function, on_error="ignore")
+                self._tell_all(partial(self.client.run, function, on_error="ignore", asynchronous=True))
 
-    def _check_versions(self) -> None:
-        versions = {}
-        for address, found in self.client.run(_version, on_error="return").items():
-            if isinstance(found, ImportError):
-                raise ClusterError(
-                    f"workers cannot import dkfeat ({found}); install version {dkfeat.__version__} on them"
-                ) from found
-            if isinstance(found, str):  # else the worker was lost, or raised an error that its tasks will raise, too
-                versions[address] = found
-        others = {address: found for address, found in versions.items() if found != dkfeat.__version__}
-        if others:
-            raise ClusterError(_other_versions(dkfeat.__version__, others))
+    def _tell_all(self, call: Callable[[], Awaitable[Any]]) -> None:
+        _tell(self.client, call, SHORT_SECONDS if self.warned else ANSWER_SECONDS)
+
+    def _other_code(self) -> dict[str, Any]:
+        """Return, by address, the code of workers that have other code, or the error if they have none to compare."""
+        if self.client.status != "running":
+            return {}
+        ask = partial(self.client.run, code, on_error="return", asynchronous=True)
+        found: dict[str, Any] = _tell(self.client, ask, PLUGIN_SECONDS) or {}
+        # a worker may be lost meanwhile
+        return {name: one for name, one in found.items() if one != code() and not isinstance(one, OSError)}
 
     def _drive(
-        self, name: str, items: Sequence[Numbered], done: Callable[[Any, Any], None], home: Homes | None
+        self, plugin: TaskPlugin, items: Sequence[Numbered], done: Callable[[Any, Any], None], home: Homes | None
     ) -> None:
-        tasks = _Submissions(self.client, name, home)
+        tasks = _Submissions(self.client, plugin, home, self.warned)
         batches = Batches(items, BATCH_SECONDS, MOST_IN_BATCH if home is None else 1)
-        window, read = self._window(), time.monotonic()
         try:
             while True:
-                if time.monotonic() - read > REFRESH_SECONDS:
-                    window, read = self._window(), time.monotonic()
+                tasks.refresh()
+                window = self.in_flight or max(2, 2 * sum(tasks.threads.values()))
                 tasks.submit(batches.take(window - len(tasks.pending), window))
                 if not tasks.pending:
                     return
@@ -194,44 +219,50 @@ class ClientRunner:
                     self.client.cancel(list(tasks.pending))
             raise
 
-    def _window(self) -> int:
-        return self.in_flight or max(2, 2 * sum(self.client.nthreads().values()))
-
 
 class _Submissions:
     """Submitted batches of a run that are not done, each with its preferred worker, if any.
 
     A task that prefers a lost worker runs on another one. If there is no other worker at that moment, the scheduler
     never runs the task, even if workers join later: distributed 2026.8 forgets that other workers are allowed
-    (``bulk_schedule_unrunnable_after_adding_worker``). Such tasks are submitted again, for any worker.
+    (``bulk_schedule_unrunnable_after_adding_worker``). Such tasks are submitted again, for any worker, and so are those
+    of a worker that is silent: it hangs, is stopped or cannot be reached, but the scheduler keeps it for minutes. If it
+    goes on, their second results are ignored.
     """
 
-    def __init__(self, client: Client, name: str, home: Homes | None) -> None:
-        self._client, self._name, self._home = client, name, home
+    def __init__(self, client: Client, plugin: TaskPlugin, home: Homes | None, warned: set[str]) -> None:
+        self._client, self._plugin, self._home, self._warned = client, plugin, home, warned
         self._no_worker_seconds = read_defaults().no_worker_seconds or NO_WORKER_SECONDS
         self.pending: dict[Future, tuple[Numbered, ...]] = {}
+        self.threads: dict[str, int] = {}
+        """Threads of each worker that is not silent."""
+        self._silent: list[str] = []
+        self._refreshed, self._newest = -math.inf, 0.0
+        self._changed = self._heard = time.monotonic()
         self._completed = as_completed(loop=client.loop, raise_errors=False)
-        self._homes: dict[Any, str] = {}
-        self._n_submitted = count()
+        self._homes: dict[Any, frozenset[str]] = {}
+        self._n_submitted, self._n_sent = count(), Counter[str]()
         self._timeout = GATHER_SECONDS
 
     def submit(self, batches: Sequence[tuple[Numbered, ...]], *, anywhere: bool = False) -> None:
         """Submit batches, by one message for all of them that prefer the same worker."""
-        homes = {} if anywhere or not batches or self._home is None else self._home(self._client.nthreads())
-        by_home: defaultdict[str | None, list[tuple[Numbered, ...]]] = defaultdict(list)
+        homes = {} if anywhere or not batches or self._home is None else self._home(self.threads)
+        others = frozenset(self.threads) if self._silent else frozenset()
+        by_home: defaultdict[frozenset[str], list[tuple[Numbered, ...]]] = defaultdict(list)
         for batch in batches:
-            by_home[homes.get(batch[0][0])].append(batch)
+            chosen = homes.get(batch[0][0])
+            by_home[others if chosen is None else frozenset((chosen,))].append(batch)
         for home, group in by_home.items():
-            keys = [f"{self._name}-{next(self._n_submitted):06d}" for _ in group]
-            if home is not None:
+            keys = [f"{self._plugin.name}-{next(self._n_submitted):06d}" for _ in group]
+            if home:
                 self._homes.update(dict.fromkeys(keys, home))
             futures = self._client.map(
                 run_on_worker,
-                [serialize_bytes((self._name, [item for _, item in batch])) for batch in group],
+                [serialize_bytes((self._plugin.name, [item for _, item in batch])) for batch in group],
                 key=keys,
                 pure=False,
-                workers=home,
-                allow_other_workers=home is not None,
+                workers=sorted(home) or None,
+                allow_other_workers=bool(home),
             )
             self.pending.update(zip(futures, group, strict=True))
             self._completed.update(futures)
@@ -242,21 +273,35 @@ class _Submissions:
             ready = self._next_futures()
             try:
                 values = self._gather([future for future in ready if future.status == "finished"])
-            except TimeoutError:  # results are large and the network slow, or a worker is just lost
+            except TimeoutError:  # results are large and the network slow, or a worker hangs or is just lost
                 self._timeout *= 2
                 values = {}
-            found = [(self.pending.pop(future), *value) for future, value in values.items()]
+                self._refreshed = -math.inf
+                self.refresh()
+            found = []
             for future in ready:
-                if future in values:
-                    continue
-                if future.status in ("error", "cancelled"):
+                if (value := values.get(future)) is not None:
+                    batch = self.pending.pop(future)
+                    if isinstance(value, str):
+                        self._send_again(value)
+                        self.submit([batch])
+                    else:
+                        found.append((batch, *value))
+                elif future.status in ("error", "cancelled") and future in self.pending:
                     self._handle_error(future)
-                else:  # its worker was lost with the result, or the time was too short: it will complete again
+                elif future in self.pending:  # its worker was lost with the result, or the time was too short
                     self._completed.add(future)
             if found:
                 return found
 
-    def _gather(self, futures: Sequence[Future]) -> dict[Future, tuple[float, list[Any]]]:
+    def _send_again(self, address: str) -> None:
+        """Send the plugin to a worker that lacks it, since it hung; errors of the plugin there are raised."""
+        if self._n_sent[address] == MOST_TRIES:
+            raise ClusterError(f"worker {address} did not take its task, after {MOST_TRIES} tries; see its log")
+        self._n_sent[address] += 1
+        _tell(self._client, partial(_send, self._client, self._plugin, address), PLUGIN_SECONDS)
+
+    def _gather(self, futures: Sequence[Future]) -> dict[Future, tuple[float, list[Any]] | str]:
         """Gather results by one message; those of futures that fail meanwhile are left out."""
 
         async def gather() -> Any:
@@ -285,27 +330,20 @@ class _Submissions:
 
     def _next_futures(self) -> list[Future]:
         """Wait for futures, as long as there are workers and for a limited time without any."""
-        checked = alone = warned = time.monotonic()
+        warned = -math.inf
         while not self._completed.has_ready():
             time.sleep(POLL_SECONDS)
-            now = time.monotonic()
-            if now - checked <= REFRESH_SECONDS:
-                continue
-            checked, threads = now, self._client.nthreads()
-            if threads:
-                alone = warned = now
-                self._resubmit(threads)
-            elif now - alone > self._no_worker_seconds:
+            self.refresh()
+            alone = self._refreshed - self._heard
+            if alone > self._no_worker_seconds:
                 raise ClusterError(
-                    f"{self._awaited(now - alone)}; what is complete is kept: to continue, start workers and run the "
+                    f"{self._awaited(alone)}; what is complete is kept: to continue, start workers and run the "
                     "same call again; to wait longer, set dkfeat.no-worker-seconds in Dask's configuration"
                 )
-            elif now - warned > WARN_SECONDS:
-                warned = now
+            if self._refreshed - max(warned, self._heard) > WARN_SECONDS:
+                warned = self._refreshed
                 logger.warning(
-                    "%s; the run ends after %g s without any worker",
-                    self._awaited(now - alone),
-                    self._no_worker_seconds,
+                    "%s; the run ends after %g s without any worker", self._awaited(alone), self._no_worker_seconds
                 )
         ready: list[Future] = []
         while self._completed.has_ready() and len(ready) < MOST_GATHERED:
@@ -317,18 +355,70 @@ class _Submissions:
     def _awaited(self, seconds: float) -> str:
         _, first = min((batch[0] for batch in self.pending.values()), key=lambda item: item[0])
         tasks = counted(len(self.pending), "submitted task")
-        return f"the scheduler has had no worker for {seconds:.0f} s; {tasks} wait, such as {described(first)}"
+        return f"the scheduler has heard of no worker for {seconds:.0f} s; {tasks} wait, such as {described(first)}"
 
-    def _resubmit(self, threads: Mapping[str, int]) -> None:
-        """Resubmit tasks whose worker is lost and that no other worker runs."""
-        homes = self._homes
-        lost = [future for future in self.pending if future.key in homes and homes[future.key] not in threads]
-        running = {key for keys in self._client.processing().values() for key in keys} if lost else set()
-        for future in lost:
-            if future.key in running or future.status in ("finished", "error"):
-                continue
-            self.submit([self.pending.pop(future)], anywhere=True)
-            self._client.cancel([future])
+    def refresh(self) -> None:
+        """Update the workers and resubmit tasks of lost and silent ones, unless this was done just before."""
+        now = time.monotonic()
+        if now - self._refreshed < max(REFRESH_SECONDS, len(self.threads) / 100):
+            return
+        scheduler: Any = self._client.scheduler
+        workers = self._client.sync(scheduler.identity, n_workers=-1)["workers"]
+        seen = {address: worker["last_seen"] for address, worker in workers.items()}
+        newest = max(seen.values(), default=0.0)
+        limit = max(SILENT_SECONDS, 10 * heartbeat_interval(len(seen)))
+        if newest != self._newest:
+            self._newest, self._changed = newest, now
+        if seen and now - self._changed < limit:
+            self._heard = now
+        self._silent = [address for address in seen if newest - seen[address] > limit]
+        self.threads = {name: worker["nthreads"] for name, worker in workers.items() if name not in self._silent}
+        for address in self._silent:
+            if address not in self._warned:
+                self._warned.add(address)
+                logger.warning(
+                    "worker %s has sent no heartbeat for %.0f s; other workers get its tasks until it goes on: see its "
+                    "log, and stop it if it hangs",
+                    address,
+                    newest - seen[address],
+                )
+        self._refreshed = now
+        self._resubmit()
+
+    def _resubmit(self) -> None:
+        """Resubmit tasks whose worker is silent, or is lost and no other worker runs them."""
+        homes, threads = self._homes, self.threads.keys()
+        away = {future.key for future in self.pending if future.key in homes and homes[future.key].isdisjoint(threads)}
+        running = self._client.processing() if away or self._silent else {}
+        held = self._client.has_what(self._silent) if self._silent else {}
+        silent = {key for name in self._silent for key in (*running.get(name, ()), *held.get(name, ()))}
+        away -= {key for name in threads for key in running.get(name, ())}
+        for future in list(self.pending):
+            if future.key in silent or (future.key in away and future.status not in ("finished", "error")):
+                self.submit([self.pending.pop(future)], anywhere=True)
+                self._client.cancel([future])
+
+
+async def _send(client: Client, plugin: TaskPlugin, *workers: str) -> None:
+    """Send a plugin to all workers, also to those that join later, or to some that lack it."""
+    scheduler: Any = client.scheduler
+    message = {"plugin": dumps(plugin), "name": plugin.name}
+    if workers:
+        await scheduler.broadcast(msg={"op": "plugin-add", **message}, workers=workers)
+    else:
+        await scheduler.register_worker_plugin(**message, idempotent=False)
+
+
+def _tell(client: Client, call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
+    """Send a message to workers, and return their answers; None if they are incomplete after a limited time."""
+    loop: Any = client.loop
+
+    async def send() -> Any:
+        return await call()
+
+    with suppress(OSError):  # the time is up, or a worker is lost, which others do not notice
+        return asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop).result(seconds)
+    return None
 
 
 def described(item: Any) -> str:
@@ -336,13 +426,15 @@ def described(item: Any) -> str:
     return str(getattr(item, "description", item))
 
 
-def _version() -> str:
-    return dkfeat.__version__
-
-
-def _other_versions(driver: str, workers: dict[str, str]) -> str:
-    some = ", ".join(f"{version} on {address}" for address, version in list(workers.items())[:3])
-    return f"the driver runs dkfeat {driver}, but workers run another version: {some}; install the same on all"
+def _other_code(driver: str, workers: Mapping[str, Any]) -> str:
+    some = ", ".join(
+        f"{found if isinstance(found, str) else f'a version without a digest ({found})'} on {address}"
+        for address, found in list(workers.items())[:3]
+    )
+    return (
+        f"the driver runs dkfeat {driver}, but workers run other code, which might make other features: {some}; "
+        "install the same for driver and workers, and start them again"
+    )
 
 
 def _lost(error: BaseException | str) -> str:

@@ -14,7 +14,6 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
-import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
@@ -233,19 +232,6 @@ def test_local_runner__dead_process_is_a_cluster_error():
         open_runner(ExecutionConfig(scheduler="processes", n_workers=1)) as runner,
     ):
         run(runner, DieAt(1), 3)
-
-
-@pytest.mark.quick
-@pytest.mark.fault("P-13")
-@pytest.mark.cluster
-def test_client_runner__other_version_on_workers_is_refused(monkeypatch):
-    monkeypatch.setattr("dkfeat.engine.runners.distributed._version", lambda: "9.9.9")
-    with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-        pytest.raises(ClusterError, match=rf"{dkfeat.__version__}.*9\.9\.9 on inproc"),
-    ):
-        run(ClientRunner(client), Double(), 1)
 
 
 def test_connect__another_server_is_named_at_once():

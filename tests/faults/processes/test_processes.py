@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import shutil
 import signal
 import sys
 import threading
@@ -133,15 +134,22 @@ def test_many_splits__driver_messages_and_results_stay_small(tiny_folder, tmp_pa
 
 
 @contextmanager
-def external_cluster(folder, n_workers=1):
-    """Start scheduler and workers as separate processes, as an operator does; yield them with the address."""
+def external_cluster(folder, n_workers=1, **of_first):
+    """Start scheduler and workers as separate processes, as an operator does; yield them with the address.
+
+    The first worker has the variables `of_first`.
+    """
     address = folder / f"scheduler-{n_workers}.json"
     quiet = ("--no-dashboard", "--scheduler-file", address)
     scheduler = programs.module("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", *quiet)
     scheduler += ["--dashboard-address", "127.0.0.1:0"]
     worker = programs.module("distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1", *quiet)
     worker += ["--local-directory", str(folder)]
-    processes = [programs.start(words, quiet=True) for words in (scheduler, *[worker] * n_workers)]
+    variables = [{}, of_first, *[{}] * (n_workers - 1)]
+    commands = [scheduler, *[worker] * n_workers]
+    processes = [
+        programs.start(words, cwd=folder, quiet=True, **own) for words, own in zip(commands, variables, strict=True)
+    ]
     try:
         programs.wait_until(lambda: address.exists() and address.stat().st_size, processes[0])
         with Client(scheduler_file=str(address), set_as_default=False) as client:
@@ -194,6 +202,92 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
     assert bool(warned) == (victims != slice(1))
     with external_cluster(tmp_path) as (address, _):  # a killed worker leaves its temporary file
         assert_resumes(source, target, golden, finished=False, scheduler=address)
+
+
+@pytest.mark.fault("P-20")
+@pytest.mark.cluster
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_worker_that_hangs__others_get_its_tasks_and_all_is_identical(
+    source, golden, tmp_path, monkeypatch, caplog, when
+):
+    monkeypatch.setattr(distributed_runner, "SILENT_SECONDS", 6.0)
+    target, training = tmp_path / "features", {"solver": dkfeat.SGD(epochs=3, parts=3), "random_state": 5}
+    reported = []
+
+    def searched(options):
+        return dkfeat.neighbors.search(
+            target, n_neighbors=2, rerank=2, source=source, target=tmp_path / f"found-{len(reported)}", **options
+        )
+
+    with external_cluster(tmp_path, 3) as (address, processes), Client(address, set_as_default=False) as client:
+        hanging = client.run(os.getpid)
+        (hung,) = (name for name, pid in hanging.items() if pid == processes[1].pid)
+
+        def stop(*_):
+            if when == "during":
+                processes[1].send_signal(signal.SIGSTOP)
+
+        def completed(call):
+            """Call with one worker that hangs; continue it, and call again."""
+            caplog.clear()
+            results = []
+            for progress in (stop, False):
+                if when == "before" and not results:
+                    processes[1].send_signal(signal.SIGSTOP)
+                begin = time.monotonic()
+                try:
+                    results.append(call({"client": client, "progress": progress}))
+                finally:
+                    processes[1].send_signal(signal.SIGCONT)
+                assert time.monotonic() - begin < 120
+            reported.append([record.message for record in caplog.records if hung in record.message])
+            return results
+
+        completed(lambda options: featurized(source, target, **options) and None)
+        assert dataset_state(target) == golden
+        models = completed(lambda options: dkfeat.train(target, **training, **options))
+        found = completed(searched)
+    expected = dkfeat.train(target, **training, progress=False)
+    assert {model.coef.tobytes() for model in models} == {expected.coef.tobytes()}
+    same = searched({"progress": False})
+    assert all((one.rows == same.rows).all() and (one.similarities == same.similarities).all() for one in found)
+    assert all(any("has sent no heartbeat" in message for message in messages) for messages in reported)
+
+
+@pytest.mark.fault("P-13")
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        pytest.param({}, rf"{dkfeat.__version__} \(code \w{{12}}\)", id="other-loop"),
+        pytest.param(
+            {
+                "def code()": "def other()",
+                "plugin.code != code()": "plugin.version",
+                "= name, task, code()": "= (0,) * 3",
+            },
+            "a version without a digest .*",
+            id="no-digest",
+        ),
+    ],
+)
+def test_worker_with_other_code_of_the_same_version__is_refused(source, tmp_path, changes, found):
+    copy = tmp_path / "other"
+    shutil.copytree(Path(dkfeat.__file__).parent, copy / "dkfeat", ignore=shutil.ignore_patterns("__pycache__"))
+    module = copy / "dkfeat" / "engine" / "runners" / "distributed.py"
+    text = module.read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    module.write_text(text + "\n")
+    with (
+        external_cluster(tmp_path, 2, PYTHONPATH=f"{copy}{os.pathsep}{programs.ROOT}") as (address, _),
+        Client(address, set_as_default=False) as client,
+        pytest.raises(
+            ClusterError, match=rf"{dkfeat.__version__} \(code \w{{12}}\), but workers .*: {found} on tcp://.*install"
+        ),
+    ):
+        featurized(source, tmp_path / "features", client=client)
 
 
 @dataclass(frozen=True)
