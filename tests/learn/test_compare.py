@@ -24,6 +24,7 @@ from dkfeat.learn.compare.fits import MAPS, Fits, FitSettings, held_out_parts
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
 from dkfeat.plot.style import draw
+from tests import programs
 from tests.cli.test_commands import run
 
 FEW = {
@@ -294,6 +295,16 @@ def test_command__writes_tables_and_plot(paths, tmp_path):
     assert first.startswith("linear,,0.")
     assert "wrong" not in as_json.stdout + as_csv.stdout
     assert "not a list of numbers such as 32,64" in run("compare", train, "--k", "a,b", status=2).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.fault("P-01")
+def test_command__killed_between_two_files__runs_again(paths, tmp_path):
+    words = ["compare", paths[0], "--maps", "gcws", "--k", "16", "--C", "1", "--no-exact", "--out", tmp_path / "out"]
+    programs.run_killed("after_tmp:2", programs.command(*words))
+    assert len(list((tmp_path / "out").glob("[!.]*"))) == 1
+    run(*words)
+    assert len(list((tmp_path / "out").glob("[!.]*"))) == 4
 
 
 def test_command__has_the_defaults_of_the_function():

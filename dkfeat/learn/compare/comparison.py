@@ -223,11 +223,11 @@ class Comparison:
         as_json = json.dumps(self.to_mapping(), indent=1) + "\n"
         files = {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}
         paths = [root / f"comparison.{ending}" for ending in files]
-        for path, text in zip(paths, files.values(), strict=True):
-            write_output(path, text)
         with suppress(ConfigError):  # matplotlib is optional here
-            self.plot(root / PLOT, overwrite=True)
+            self.plot(root / PLOT, overwrite=True)  # first, because its mark tells that the other files are dkfeat's
             paths.append(root / PLOT)
+        for path, text in zip(paths, files.values(), strict=False):
+            write_output(path, text)
         return paths
 
     @property

@@ -15,8 +15,10 @@ import scipy.sparse as sp
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys
 from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.base import Stopped, until_stopped
+from dkfeat.errors import CommitError
 from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairFiles, PairTask, Part, WorkFolder, pair_keys
 from dkfeat.neighbors.scan import first_row, numbered_codes
+from dkfeat.store.storage.base import faults_as
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
@@ -75,7 +77,8 @@ class BandFiles:
     def add(self, first_row: int, codes: NDArray[np.uint8], empty: NDArray[np.bool_]) -> None:
         """Write the codes and keys of consecutive rows."""
         codes, bits = in_whole_bytes(codes, self.n_components, self.bits)
-        with self.work.path(_CODES).open("r+b") as file:
+        path = self.work.path(_CODES)
+        with faults_as(CommitError, f"{path} cannot be written"), path.open("r+b") as file:
             file.seek(first_row * codes.shape[1])
             file.write(np.ascontiguousarray(codes).data)
             file.flush()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from dkfeat.compiled.sampling.bands import find_lowest, join_pairs
-from dkfeat.errors import ConfigError
-from dkfeat.store.storage.base import DATA
+from dkfeat.errors import CommitError, ConfigError
+from dkfeat.store.storage.base import DATA, faults_as
 from dkfeat.store.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class WorkFolder:
 
     def write(self, name: str, values: NDArray[Any]) -> None:
         """Create a file with the bytes of an array, unless it exists."""
-        with suppress(FileExistsError):
+        with faults_as(CommitError, f"{self.path(name)} cannot be written"), suppress(FileExistsError):
             self.storage.create(f"{DATA}/{name}", values.data.cast("B") if values.size else b"")
 
     def values(self, name: str, dtype: DTypeLike, offset: int = 0) -> NDArray[Any]:

@@ -1,5 +1,7 @@
 """Searches for duplicates whose driver is killed end with the bytes of an undisturbed search."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,13 @@ def test_driver_killed__a_search_on_another_scheduler_ends_with_equal_bytes(kill
     where = ExecutionConfig(scheduler=scheduler, n_workers=None if scheduler == "synchronous" else 2)
     duplicates(folder / "shards", target=out, client=where, progress=False)
     assert state(out) == state(folder / "whole")
+
+
+@pytest.mark.fault("S-02")
+def test_full_disk__names_the_file_and_the_same_search_ends_with_equal_bytes(folder, tmp_path):
+    words = programs.command("duplicates", folder / "shards", "--out", tmp_path / "out")
+    ended = programs.run(["bash", "-c", 'ulimit -f 400 && exec "$@"', "bash", *words])  # the codes have 500 KiB
+    assert ended.status == 3
+    assert re.search(r"out/work/\w+/data/codes cannot be written: File too large", ended.err)
+    duplicates(folder / "shards", target=tmp_path / "out", progress=False)
+    assert state(tmp_path / "out") == state(folder / "whole")
