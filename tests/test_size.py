@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 28_682
+MOST_CODE = 28_691
 MOST_MODULES = 200
-MOST_TEST_LINES = 36_427
+MOST_TEST_LINES = 36_458
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

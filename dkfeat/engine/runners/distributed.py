@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
 from distributed.comm.core import CommClosedError
 from distributed.protocol.pickle import dumps
@@ -29,6 +30,8 @@ from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted, logger_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     Numbered = tuple[int, Any]
 
 
@@ -86,7 +89,7 @@ class TaskPlugin(WorkerPlugin):
 
     def __init__(self, name: str, task: Task) -> None:
         # workers of versions that compare only these look for `task` and `version`, and fail
-        self.name, self.checked_task, self.code = name, task, code()
+        self.name, self.checked_task, self.code, self.is_probed = name, task, code(), False
 
 
 @cache
@@ -99,6 +102,13 @@ def code() -> str:
     return f"{dkfeat.__version__} (code {digest.hexdigest()[:12]})"
 
 
+def _agree(found: NDArray[Any], expected: NDArray[Any]) -> bool:
+    """Return True if codes are equal, or features up to the last bits, which may differ between machines."""
+    if found.shape != expected.shape or np.issubdtype(expected.dtype, np.integer):
+        return np.array_equal(found, expected)
+    return np.allclose(found, expected, rtol=1e-3, atol=1e-3 * float(np.abs(expected).max(initial=0.0)))
+
+
 def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | str:
     """Run the task of a plugin on a batch of items; return the duration in seconds and the result of each.
 
@@ -107,7 +117,7 @@ def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | str:
     The name of the plugin and the items, the only data that are sent with each call, are pickled separately, because
     a scheduler would unpickle arguments, and be blocked for seconds by the imports that this needs.
     """
-    name, items = deserialize_bytes(packed)
+    name, expected, items = deserialize_bytes(packed)
     worker, end = get_worker(), time.monotonic() + PLUGIN_SECONDS
     plugins: Mapping[str, Any] = worker.plugins
     while (plugin := plugins.get(name)) is None:
@@ -116,6 +126,13 @@ def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | str:
         time.sleep(POLL_SECONDS)
     if plugin.code != code():
         raise ClusterError(_other_code(plugin.code, {worker.address: code()}))
+    if expected is not None and not plugin.is_probed:
+        if not _agree(plugin.checked_task.probe(), expected):
+            raise ClusterError(
+                f"worker {worker.address} makes other features of the same rows by the same code than the driver; "
+                "`dkfeat doctor` compares the versions; leave this worker out, or install the same packages for both"
+            )
+        plugin.is_probed = True
     return run_batch(plugin.checked_task, items, lambda: name not in plugins)
 
 
@@ -163,7 +180,9 @@ class ClientRunner:
             plugin = TaskPlugin(name, task)
             try:
                 self._tell_all(partial(_send, self.client, plugin))
-                self._drive(plugin, list(enumerate(items)), done, home)
+                probe: Callable[[], Any] = getattr(task, "probe", lambda: None)
+                expected = probe()  # while workers import what the task needs
+                self._drive(_Submissions(self.client, plugin, expected, home, self.warned), items, done, home is None)
             finally:
                 # running tasks stop at their next piece when the plugin is removed
                 with suppress(CancelledError):
@@ -197,11 +216,8 @@ class ClientRunner:
         # a worker may be lost meanwhile
         return {name: one for name, one in found.items() if one != code() and not isinstance(one, OSError)}
 
-    def _drive(
-        self, plugin: TaskPlugin, items: Sequence[Numbered], done: Callable[[Any, Any], None], home: Homes | None
-    ) -> None:
-        tasks = _Submissions(self.client, plugin, home, self.warned)
-        batches = Batches(items, BATCH_SECONDS, MOST_IN_BATCH if home is None else 1)
+    def _drive(self, tasks: _Submissions, items: Sequence[Any], done: Callable[[Any, Any], None], joined: bool) -> None:
+        batches = Batches(list(enumerate(items)), BATCH_SECONDS, MOST_IN_BATCH if joined else 1)
         try:
             while True:
                 tasks.refresh()
@@ -230,8 +246,9 @@ class _Submissions:
     goes on, their second results are ignored.
     """
 
-    def __init__(self, client: Client, plugin: TaskPlugin, home: Homes | None, warned: set[str]) -> None:
+    def __init__(self, client: Client, plugin: TaskPlugin, expected: Any, home: Homes | None, warned: set[str]) -> None:
         self._client, self._plugin, self._home, self._warned = client, plugin, home, warned
+        self._header = plugin.name, expected
         self._no_worker_seconds = read_defaults().no_worker_seconds or NO_WORKER_SECONDS
         self.pending: dict[Future, tuple[Numbered, ...]] = {}
         self.threads: dict[str, int] = {}
@@ -258,7 +275,7 @@ class _Submissions:
                 self._homes.update(dict.fromkeys(keys, home))
             futures = self._client.map(
                 run_on_worker,
-                [serialize_bytes((self._plugin.name, [item for _, item in batch])) for batch in group],
+                [serialize_bytes((*self._header, [item for _, item in batch])) for batch in group],
                 key=keys,
                 pure=False,
                 workers=sorted(home) or None,

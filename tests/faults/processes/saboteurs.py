@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
+from dkfeat import GCWSFeatures
 from dkfeat.engine.tasks import job
 from dkfeat.learn.sgd.descent import Descent
 from dkfeat.learn.sgd.parallel import EpochTask
@@ -111,3 +112,21 @@ class KillInEpochs(WorkerPlugin):
                     os.kill(os.getpid(), signal.SIGKILL)
 
         EpochTask.__call__, Descent.run_batch = noted, killing
+
+
+@dataclass
+class Miscompute(WorkerPlugin):
+    """Change one bit of all codes in process `pid`, as a compiled loop or a processor that is wrong would."""
+
+    pid: int
+    name: str = "miscompute"
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
+        encode = GCWSFeatures._encode_rows
+
+        def wrong(features, X):
+            found = encode(features, X)
+            return found._replace(codes=found.codes ^ 1)
+
+        if os.getpid() == self.pid:
+            GCWSFeatures._encode_rows = wrong

@@ -30,7 +30,7 @@ from dkfeat.errors import ClusterError
 from tests import programs
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.engine.runners.test_local import fake_splits
-from tests.faults.processes.saboteurs import Sabotage
+from tests.faults.processes.saboteurs import Miscompute, Sabotage
 from tests.faults.resumed import assert_resumes
 from tests.invariants import assert_dataset_whole, dataset_state
 
@@ -288,6 +288,18 @@ def test_worker_with_other_code_of_the_same_version__is_refused(source, tmp_path
         ),
     ):
         featurized(source, tmp_path / "features", client=client)
+
+
+@pytest.mark.fault("P-13")
+@pytest.mark.cluster
+def test_worker_that_computes_other_codes__is_refused_before_it_makes_a_shard(source, golden, tmp_path):
+    target = tmp_path / "features"
+    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+        address, pid = next(iter(client.run(os.getpid).items()))
+        client.register_plugin(Miscompute(pid))
+        with pytest.raises(ClusterError, match=rf"worker {address} makes other features .* `dkfeat doctor`"):
+            featurized(source, target, client=client)
+    assert_resumes(source, target, golden)
 
 
 @dataclass(frozen=True)
