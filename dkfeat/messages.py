@@ -2,7 +2,8 @@
 
 All text for people passes `without_secrets`: the messages of errors in their constructor, log records in the loggers of
 `logger_of`, pages in their templates, and lines of commands in the functions that print them.
-`read_number` is the reverse: it reads the text of a number as all options take it.
+
+`read_number` reads the text of a number as all options take it.
 """
 
 from __future__ import annotations
