@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import numbers
 import secrets
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import meant, read_number
@@ -216,6 +217,52 @@ def check_finite(rows: sp.csr_matrix, *, name: str = "X", first_row: int = 0, ca
         raise cell_error(rows, int(bad.argmax()), remedy, name=name, first_row=first_row, cause=cause)
 
 
+def rounded_integers(numbers: NDArray[Any], dtype: DTypeLike) -> NDArray[np.bool_] | None:
+    """Return the mask of the integers that are not exact in a type of floats; None if all are, or for other numbers.
+
+    Examples
+    --------
+    >>> rounded_integers(np.array([2**24, 2**24 + 1]), np.float32).tolist()
+    [False, True]
+    """
+    most = 2 ** (np.finfo(dtype).nmant + 1)
+    is_wide = numbers.dtype.kind in "iu" and np.iinfo(numbers.dtype).max > most and numbers.size > 0
+    if not is_wide or max(int(numbers.max()), -int(numbers.min())) <= most:
+        return None
+    floats = numbers.astype(dtype).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a float beyond the integers
+        bad: NDArray[np.bool_] = floats.astype(numbers.dtype) != numbers
+    bad |= floats >= float(np.iinfo(numbers.dtype).max)
+    return bad if bad.any() else None
+
+
+def rounding(number: int, dtype: str) -> str:
+    """Describe an integer that a type of floats rounds, as the end of a warning."""
+    remedy = "replace an identifier by a column for each of its values"
+    if dtype == "float32":
+        remedy = 'pass dtype="float64" (--dtype float64), which has every integer up to 2^53'
+    nearest = int(np.dtype(dtype).type(float(number)))
+    return f"an integer that {dtype} rounds, to {nearest}, and perhaps others after it; {remedy}"
+
+
+def warn_of_rounding(X: Any, name: str = "X") -> None:
+    """Warn of the first integer of an array or a sparse matrix that float64 rounds, as other numbers are not."""
+    rows = sp.csr_matrix(X) if sp.issparse(X) and X.dtype.kind in "iu" else X
+    numbers = rows.data if sp.issparse(rows) else rows
+    bad = rounded_integers(numbers, np.float64) if isinstance(numbers, np.ndarray) and rows.ndim == 2 else None
+    if bad is not None:
+        value, row, column = _cell(rows, int(bad.argmax()))
+        place = f"at row {row:,}, column {column:,} (counted from 0)"
+        warnings.warn(f"{name} holds {value} {place}, {rounding(int(value), 'float64')}", stacklevel=2)
+
+
+def _cell(rows: Any, at: int) -> tuple[Any, int, int]:
+    """Return the value at a position, as in `cell_error`, with its row and column."""
+    if sp.issparse(rows):
+        return rows.data[at], int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
+    return rows.flat[at], *divmod(at, rows.shape[1])
+
+
 def cell_error(rows: Any, at: int, remedy: str, *, name: str = "X", first_row: int = 0, cause: str = "") -> InputError:
     """Make the error that names one cell.
 
@@ -229,11 +276,7 @@ def cell_error(rows: Any, at: int, remedy: str, *, name: str = "X", first_row: i
     name, first_row, cause
         See `check_finite`.
     """
-    if sp.issparse(rows):
-        value, column = rows.data[at], int(rows.indices[at])
-        row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-    else:
-        value, (row, column) = rows.flat[at], divmod(at, rows.shape[1])
+    value, row, column = _cell(rows, at)
     row += first_row
     shown, after = "NaN" if np.isnan(value) else f"{float(value):g}", f" {cause}" if cause else ""
     return InputError(
@@ -310,6 +353,7 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
         X = np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         raise InputError(f"{name} has shape {X.shape} and dtype {X.dtype}, but it must be a 2-D array of real numbers")
+    warn_of_rounding(X, name)
     if X.dtype != np.float32 or not X.dtype.isnative:
         X = X.astype(np.float64, copy=False)
     rows = _canonical(X, name) if is_sparse else _dense_to_csr(X)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 28_691
+MOST_CODE = 28_805
 MOST_MODULES = 200
-MOST_TEST_LINES = 36_458
+MOST_TEST_LINES = 36_544
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

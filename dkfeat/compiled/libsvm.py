@@ -44,8 +44,8 @@ BAD_VALUE, INFINITE_VALUE, LONE_CR, NUL_BYTE, NOT_INT64, INEXACT_LABEL = 15, 16,
 # Slots of the cursor.
 POSITION, ROWS, NNZ, LABELS, EMPTY_ROWS, LOWEST, HIGHEST = 0, 1, 2, 3, 4, 5, 6
 PHASE, LINE, LAST, ROW_NNZ, ERROR_AT, HINT_AT = 7, 8, 9, 10, 11, 12
-N_NOT_INT64, N_INEXACT, EXACT_AT = 13, 14, 15
-CURSOR_SIZE = 16
+N_NOT_INT64, N_INEXACT, EXACT_AT, ROUNDED_AT = 13, 14, 15, 16
+CURSOR_SIZE = 17
 
 # Types of labels in the rules: one of them, or their sum before the type of the source is known.
 FLOAT64, INT64 = 1, 2
@@ -93,6 +93,8 @@ class Rules(NamedTuple):
     query_id: bool
     label_types: int
     """`FLOAT64` or `INT64`; with both, labels that are not exact in one of them are counted, not errors."""
+    exact: float
+    """Bound of the magnitude below which the type of the values has every integer, at least 10**7."""
 
 
 @inlined
@@ -128,11 +130,11 @@ def _read_integer(text, i):
 
 
 @kernel
-def _read_wide_label(text, at, stop, value):
-    """Read the label from `at` to `stop` whose nearest float64, `value`, is at least 2**53 in magnitude.
+def _read_wide_integer(text, at, stop, value):
+    """Read the number from `at` to `stop` whose nearest float, `value`, is so large that it may not be exact.
 
-    Return the label as integer; whether it is int64; and whether `value` is exact, or the label is not an integer. For
-    an integer beyond int64 the last is False, because it is unknown.
+    Return the number as integer; whether it is int64; and whether `value` is exact, or the number is not an integer.
+    For an integer beyond int64 the last is False, because it is unknown.
     """
     integer, end, fits = _read_integer(text, at)
     if end != stop:
@@ -174,7 +176,8 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
         Position and counts; updated. `POSITION`, `ROWS`, `NNZ` and `LABELS` are the positions of the next byte, row,
         value and label; `EMPTY_ROWS` counts rows without values, and `LOWEST` and `HIGHEST` are the smallest and the
         largest index in the file, also of zeros. `N_NOT_INT64` counts labels that are not integers of int64, and
-        `N_INEXACT` integers that float64 may not represent.
+        `N_INEXACT` integers that float64 may not represent. If `ROUNDED_AT` is below 0, it is set to the first feature
+        whose value is an integer that the type of the values may not represent.
     hint : ndarray of float64, shape (1,)
         Value of the number at ``cursor[HINT_AT]``, which the caller sets after `NEED_FLOAT`. After `INEXACT_LABEL` it
         may set ``cursor[EXACT_AT]`` to the label's position if the label is exact.
@@ -245,7 +248,7 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
                 label, is_exact = np.int64(value), True
                 is_integer = label == value
             else:
-                label, is_integer, is_exact = _read_wide_label(text, at, i, value)
+                label, is_integer, is_exact = _read_wide_integer(text, at, i, value)
             if is_int64:
                 if not (is_integer or is_float64):
                     status = NOT_INT64
@@ -372,6 +375,10 @@ def parse_lines(text: Any, end: int, tables: Tables, rules: Rules, cursor: Any, 
                 if how == MALFORMED or not _is_end(byte_at(text, i)):
                     status = BAD_VALUE
                     break
+                if abs(value) >= rules.exact and cursor[ROUNDED_AT] < 0:
+                    tables.values[np.uint64(nnz)] = value  # rounds it
+                    if not _read_wide_integer(text, start, i, np.float64(tables.values[np.uint64(nnz)]))[2]:
+                        cursor[ROUNDED_AT] = at
             slot = np.uint64(nnz)  # an unsigned index needs no check for negative values
             tables.indices[slot] = index - base
             tables.values[slot] = value

@@ -142,6 +142,7 @@ class _Totals:
         self._accepted = {split.number for split in run.repairs}
         self._n_known = _known_rows(source, [split for split in run.splits if split.number not in self._accepted])
         self._first: tuple[Split, BadRow] | None = None
+        self.rounded: tuple[Split, BadRow] | None = None
         self._labels = run.manifest.labels if run.manifest is not None else ()
         self.entries = _Entries()
         self._own: set[str] = set()
@@ -183,6 +184,8 @@ class _Totals:
             for position, file in enumerate(split.files):
                 is_whole = position not in result.unterminated
                 self.final_newlines[file.name] = self.final_newlines.get(file.name, True) and is_whole
+        if result.rounded is not None and (self.rounded is None or split.number < self.rounded[0].number):
+            self.rounded = split, result.rounded
         is_new = not self._own.issuperset(result.environments)
         self._own.update(result.environments)
         self._run.log.progress(at_once=is_new)
@@ -230,6 +233,9 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
         logger.warning("%s: no row of the new files passes filters=%.200r", url, filters)
     if totals.n_retries:
         logger.warning("%s: requests to object stores that failed and were repeated: %d", url, totals.n_retries)
+    if totals.rounded is not None:
+        split, row = totals.rounded
+        logger.warning("%s", source.describe_rounded(split.files[row.file], row))
     if source.label_dtype == "int64":  # other labels may be values of a regression
         _warn_of_new_labels(run, totals.labels)
     new_files = () if run.plan is None else run.plan.files

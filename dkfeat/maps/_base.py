@@ -24,7 +24,7 @@ from dkfeat.maps._kernel_estimates import EstimatedKernel, KernelPairs
 from dkfeat.maps._rows import dask_width, is_dask, transform_blocks
 from dkfeat.messages import counted, show_bytes
 from dkfeat.projections import Projection
-from dkfeat.validation import check_columns, check_integer, check_rows, check_seed
+from dkfeat.validation import check_columns, check_integer, check_rows, check_seed, warn_of_rounding
 
 _FLOATS = (np.float64, np.float32)
 N_COMPONENTS = partial(check_integer, low=1, high=2**24)
@@ -495,6 +495,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
         """Return an array or CSR validated by scikit-learn; `reset` is True in fit."""
+        warn_of_rounding(X)
         return validate_data(
             self,
             X,

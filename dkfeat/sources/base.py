@@ -397,6 +397,10 @@ class Source(ABC):
         """Make the error for a row that was set aside, with its location; `reason` is the message."""
         return InputError(f"{file.name}: {reason}")
 
+    def describe_rounded(self, file: SourceFile, row: BadRow) -> str:
+        """Return the warning about a row with an integer feature that was rounded, with its location."""
+        return str(self.bad_row_error(file, row, row.message))
+
     def replaced(self, **options: Any) -> Self:
         """Return a copy with other options."""
         return replace(self, **options)

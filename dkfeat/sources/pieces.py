@@ -83,6 +83,9 @@ class Piece:
     """Positions in the split of the files whose last line has no line end; only in the last piece of a split of
     text."""
 
+    rounded: BadRow | None = None
+    """First row of the split up to here that is kept although it has an integer feature that was rounded."""
+
     def without(self, rows: Sequence[int], bad_rows: Sequence[BadRow]) -> Piece:
         """Return a copy in which the rows at these positions are bad rows; `bad_rows` has their records, in order."""
         keep = np.ones(self.block.n_rows, np.bool_)

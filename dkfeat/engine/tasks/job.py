@@ -44,6 +44,8 @@ class SplitResult:
     """Positions in the split of the files whose last line has no line end; None if they are not text."""
     first_bad: BadRow | None = None
     """First row that was set aside."""
+    rounded: BadRow | None = None
+    """First row with an integer feature that was rounded."""
     retries: int = 0
     """Number of retried requests to stores."""
     found: int = field(default=0, compare=False)
@@ -170,6 +172,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     labels: tuple[int | float, ...] | None = ()
     first_bad: BadRow | None = None
     unterminated: tuple[int, ...] | None = None
+    rounded: BadRow | None = None
     for piece in until_stopped(job.source.read(split, job.spec["split"]["max_piece_rows"]), stopped):
         entry, piece, existed = _publish(job, split, job.select(split, piece), encode, before)
         found += existed
@@ -178,13 +181,14 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         if job.keeps_labels:
             labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
-        unterminated = piece.unterminated
+        unterminated, rounded = piece.unterminated, piece.rounded
         del piece  # before the next one is read
     return SplitResult(
         entries=tuple(entries),
         labels=labels,
         unterminated=unterminated,
         first_bad=first_bad,
+        rounded=rounded,
         retries=thread_retries() - retries_before,
         found=found,
         environments=() if found == len(entries) or job.is_exact else job.environments,

@@ -22,10 +22,11 @@ from dkfeat.sources.contents import check_unchanged, open_content
 from dkfeat.sources.lines import LineTooLongError, LineWindow
 from dkfeat.sources.options import parse_size
 from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, cut_message, shown_text
+from dkfeat.validation import rounding
 
 _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
-_MOST_COUNTED_BYTES = 1 << 26  # a larger file, as stored, is not read again for the number of its last line
+MOST_COUNTED_BYTES = 1 << 26  # more is not read again for the number of a line in a warning
 _TOKEN = re.compile(rb"[^ \t\r\n#]{0,%d}" % (4 * _SHOWN_CHARACTERS + 1))  # UTF-8 has at most four bytes per character
 _COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
 
@@ -81,7 +82,7 @@ def parse_error(
 def unterminated_line(file: SourceFile, storage_options: Mapping[str, Any] | None) -> str:
     """Describe the last line of a file, which has no line end, with its number if the file is not large."""
     place = printable(file.url)
-    if file.size <= _MOST_COUNTED_BYTES:
+    if file.size <= MOST_COUNTED_BYTES:
         place += f":{1 + _count_lines(file, 2**63 - 1, storage_options)}"
     return f"{place}: the last line has no line end; it is read as a row, but the file may be cut off"
 
@@ -279,6 +280,8 @@ class SplitParser:
         Number of lines parsed, if bad ones are set aside.
     unterminated : list of int
         Positions in the split of the files that were read to their end and whose last line has no line end.
+    rounded : BadRow or None
+        First row with an integer feature that was rounded; only its location and its message are set.
     """
 
     position: int
@@ -293,8 +296,10 @@ class SplitParser:
         self._stack = ExitStack()
         self._text_before = 0
         self.unterminated: list[int] = []
+        self.rounded: BadRow | None = None
+        self._exact = 2.0 ** (np.finfo(options.dtype).nmant + 1)
         self.cursor = np.zeros(loop.CURSOR_SIZE, dtype=np.int64)
-        self.cursor[[loop.HINT_AT, loop.EXACT_AT]] = -1
+        self.cursor[[loop.HINT_AT, loop.EXACT_AT, loop.ROUNDED_AT]] = -1
         self.cursor[[loop.LOWEST, loop.HIGHEST]] = _MOST, -1
         self.reset()
 
@@ -382,7 +387,8 @@ class SplitParser:
         highest = (_MOST if options.n_features is None else options.n_features) - (options.zero_based is True)
         stop -= self._text_before + window.origin
         label_types = self.tables.label_types
-        rules = loop.Rules(base, highest, max_rows, stop, options.multilabel, options.query_id, label_types)
+        kinds = (options.multilabel, options.query_id, label_types, self._exact)
+        rules = loop.Rules(base, highest, max_rows, stop, *kinds)
         cursor[loop.POSITION] = window.begin
         rows = int(cursor[loop.ROWS])
         if options.is_quarantined:
@@ -393,6 +399,9 @@ class SplitParser:
                 message, line = fault.message + fault.hint, window.origin + fault.line
                 raise self._error(message, line, fault.at - fault.line + 1)
         self.rows_by_file[self.position] += int(cursor[loop.ROWS]) - rows
+        if self.rounded is None and cursor[loop.ROUNDED_AT] >= 0:
+            self.rounded = self._rounded_at(int(cursor[loop.ROUNDED_AT]))
+            cursor[loop.ROUNDED_AT] = -1 if self.rounded is None else 0  # 0: no others are sought
         parsed = window.consume(int(cursor[loop.POSITION]))
         self.tables.text_bytes += len(parsed)
         return is_full, parsed
@@ -425,6 +434,16 @@ class SplitParser:
             self.bad_rows.append(self._bad_row(fault, bytes(window.view[fault.line : end])))
             cursor[loop.POSITION] = end
             step = _STEP_BYTES
+
+    def _rounded_at(self, at: int) -> BadRow | None:
+        """Make the record of the feature at byte `at`; None if it is exact, which the parser may not know."""
+        window, dtype, token = self.window, self._options.dtype, _token(self.window.view, at)
+        number = int(token.partition(b":")[2])
+        if int(np.dtype(dtype).type(float(number))) == number:
+            return None
+        line = window.begin + bytes(window.view[window.begin : at]).rfind(b"\n") + 1
+        message = f"{quoted(token)} is {rounding(number, dtype)}"
+        return BadRow(self.position, window.origin + line, 0, at - line + 1, "", message, "")
 
     def _count_lines(self, start: int, stop: int) -> None:
         n = self.window.count_lines(start, stop)

@@ -13,8 +13,17 @@ import numpy as np
 from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ConfigError, ParseError
+from dkfeat.messages import printable
 from dkfeat.sources.base import SplitScan
-from dkfeat.sources.libsvm.parser import NO_LIMIT, LibsvmOptions, SplitParser, open_split, parse_error, token_at
+from dkfeat.sources.libsvm.parser import (
+    MOST_COUNTED_BYTES,
+    NO_LIMIT,
+    LibsvmOptions,
+    SplitParser,
+    open_split,
+    parse_error,
+    token_at,
+)
 from dkfeat.sources.options import are_integers
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow, cut_message, shown_text
 
@@ -193,6 +202,7 @@ class LibsvmSource(LibsvmOptions):
                     bad_rows=tuple(parser.bad_rows),
                     lines=parser.lines if self.is_quarantined else None,
                     unterminated=None if is_full else tuple(parser.unterminated),
+                    rounded=parser.rounded,
                 )
                 if is_full:
                     parser.reset()  # only the caller refers to the block while the next one is read
@@ -242,6 +252,12 @@ class LibsvmSource(LibsvmOptions):
     def bad_row_error(self, file: SourceFile, row: BadRow, reason: str) -> ParseError:
         """Make the error for a row that was set aside, with the location of the invalid token."""
         return parse_error(reason, file, row.offset, row.column, self.storage_options)
+
+    def describe_rounded(self, file: SourceFile, row: BadRow) -> str:
+        """Return the warning; beyond `MOST_COUNTED_BYTES` of a file with the byte of the line, not its number."""
+        if row.offset <= MOST_COUNTED_BYTES:
+            return str(self.bad_row_error(file, row, row.message))
+        return f"{printable(file.url)}, line at byte {row.offset:,}: {row.message}"
 
 
 def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:

@@ -18,6 +18,7 @@ from dkfeat.sources.parquet.batches import Column, ColumnBatch, RowError, plain
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
 from dkfeat.sources.parquet.schema import is_integers
 from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, cut_message, shown_text
+from dkfeat.validation import rounded_integers, rounding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -315,6 +316,27 @@ def bad_row(batch: ColumnBatch, position: int, first_row: int, error: RowError) 
         message=cut_message(str(ParquetError(error.reason, path="", **location))),  # type: ignore[arg-type]  # values of an error
         text=shown_text(_text(batch.part(position, position + 1), error.column or "").encode()),
     )
+
+
+def first_rounded(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> BadRow | None:
+    """Make the record of the first row of a decoded batch with an integer feature that was rounded, if there is one."""
+    columns = [batch.column(name) for name in options.features or ()]
+    if options.features_as == "sparse":
+        columns = [column for column in _pair(options, batch)[1:] if column is not None]
+    errors = []
+    for column in columns:
+        kind = column.array.type
+        if not pa.types.is_integer(getattr(kind, "value_type", kind)):
+            continue
+        column = column if pa.types.is_integer(kind) else column.lists()
+        numbers = column.array.to_numpy(zero_copy_only=False)
+        if (bad := rounded_integers(numbers, options.dtype)) is not None:
+            at = int(np.argmax(bad))
+            errors.append(column.error(at, f"{numbers[at]} is {rounding(int(numbers[at]), options.dtype)}"))
+    if not errors:
+        return None
+    first = min(errors, key=lambda error: error.row or 0)
+    return bad_row(batch, int(np.searchsorted(batch.rows, first.row or 0)), first_row, first)
 
 
 def _text(row: ColumnBatch, bad_column: str) -> str:

@@ -21,7 +21,15 @@ from dkfeat.sources.base import SplitScan
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.find import warn_of_left_out
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError, footer_of, open_split
-from dkfeat.sources.parquet.decode import bad_row, decode, decode_good, decode_labels, highest_index, row_bytes
+from dkfeat.sources.parquet.decode import (
+    bad_row,
+    decode,
+    decode_good,
+    decode_labels,
+    first_rounded,
+    highest_index,
+    row_bytes,
+)
 from dkfeat.sources.parquet.files import (
     ENDINGS,
     Footer,
@@ -215,6 +223,7 @@ class ParquetSource(ParquetOptions):
         """
         with open_split(self, split, self.read_columns) as reader:
             number, start, piece = 0, reader.first_row, _PieceBuilder(self, max_piece_rows)
+            rounded: BadRow | None = None
             for batch, first_row in reader.batches():
                 bad: list[BadRow] = []
                 try:
@@ -223,6 +232,7 @@ class ParquetSource(ParquetOptions):
                     else:
                         rows = decode(self, batch, first_row)
                     n_bytes = row_bytes(self, batch, rows)
+                    rounded = rounded or first_rounded(self, batch, first_row)
                 except MemoryError as fault:
                     raise ParquetError(
                         f"{len(batch.rows):,} rows need more memory than there is",
@@ -238,11 +248,11 @@ class ParquetSource(ParquetOptions):
                     first, bad = end, bad[n_bad:]
                     if stop is not None:
                         check_unchanged(split.file, self.storage_options)
-                        yield piece.piece(number, start, stop, last=False, checksum=checksum)
+                        yield piece.piece(number, start, stop, rounded, last=False, checksum=checksum)
                         number, start, piece = number + 1, stop, _PieceBuilder(self, max_piece_rows)
                 del rows  # only the caller refers to a block while the next one is read
             check_unchanged(split.file, self.storage_options)
-            yield piece.piece(number, start, reader.stop_row, last=True, checksum=checksum)
+            yield piece.piece(number, start, reader.stop_row, rounded, last=True, checksum=checksum)
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
         """Locate rows that a map rejects, in ascending order, by reading the split up to them."""
@@ -330,12 +340,21 @@ class _PieceBuilder:
             self._left_bytes -= int(n_bytes[first:end].sum())
             self._left_rows -= part.n_rows
 
-    def piece(self, number: int, start: int, stop: int, *, last: bool, checksum: bool) -> Piece:
+    def piece(self, number: int, start: int, stop: int, rounded: BadRow | None, *, last: bool, checksum: bool) -> Piece:
         """Make the piece; the builder keeps no reference to the rows."""
         block = self._block()
         bad = tuple(self._bad_rows)
         digest = _sha256(block, bad) if checksum else ""
-        return Piece(number=number, last=last, block=block, start=start, stop=stop, source_sha256=digest, bad_rows=bad)
+        return Piece(
+            number=number,
+            last=last,
+            block=block,
+            start=start,
+            stop=stop,
+            source_sha256=digest,
+            bad_rows=bad,
+            rounded=rounded,
+        )
 
     def _block(self) -> RowBlock:
         options = self._options
