@@ -1,6 +1,6 @@
-"""Memory and time of a run by block size, threads and worker processes, for the tables of docs/explanation/sizing.md.
+"""Memory and time of runs by block size, threads and processes, and least memory of workers, for the page on sizing.
 
-    python benchmarks/sizing.py [memory|time] [--quick] [--folder DIR] [--mib 512]
+    python benchmarks/sizing.py [memory|minimum|time] [--quick] [--folder DIR] [--mib 512]
 
 Each measurement runs in a new process, after the compiled loops are loaded. Memory is the peak minus the memory before
 the run, and does not depend on other load of the machine; measure times on a quiet machine.
@@ -13,12 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time as clock
+from bisect import bisect
 from pathlib import Path
 
 from marks import Report
 from text_workload import N_FEATURES, write_rcv1_like
 
-PARTS = ("memory", "time")
+PARTS = ("memory", "minimum", "time")
 ROOT = Path(__file__).parent.parent
 COMPONENTS = 512
 BASE_BYTES = 4 << 20
@@ -64,6 +66,23 @@ def main():
 if __name__ == "__main__":
     main()
 """
+
+LIMITED = """
+import dask
+from dkfeat.cli import main
+from dkfeat.engine import plan
+from dkfeat.engine.clusters import local
+
+if __name__ == "__main__":  # no check of limits, workers that pause as Dask's do, and any lost worker ends the run
+    local.LEAST_MEMORY = 0
+    plan.Plan.check = lambda *_: None
+    local.SETTINGS["distributed.worker.memory.pause"] = 0.8
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0, "dkfeat.no-worker-seconds": 5}):
+        main()
+"""
+MAPS = ("gcws", "dart", "fourier", "laplace", "maclaurin", "nystroem")
+LIMITS = range(304, 560, 16)
+"""Memory limits of a worker that are tried, in MiB."""
 
 
 def text_of(folder, n_bytes):
@@ -114,6 +133,54 @@ def memory(folder, quick):
         emit("memory by threads", blocksize_mib=block, threads=threads, **found)
 
 
+def minimum(folder, quick):
+    """Find the least memory limit of one worker with which each command completes, by bisection."""
+    block = 1 if quick else 4
+    text, few = str(text_of(folder, 8 * block << 20)), str(text_of(folder, 1 << 20))
+    shards, model, copies, out = (str(folder / name) for name in ("shards", "model", "copies", "out"))
+    rows = [text, "--blocksize", f"{block}MiB", "--n-components", str(COMPONENTS), "--out"]
+    succeeds(folder, ["featurize", *rows, shards], 600)
+    succeeds(folder, ["train", shards, "--out", model], 600)
+    succeeds(folder, ["duplicates", shards, "--out", copies], 600)
+    commands = {f"featurize --map {name}": ["featurize", *rows, out, "--map", name] for name in MAPS}
+    commands |= {
+        "train": ["train", shards, "--out", out],
+        "predict": ["predict", model, text, "--out", out],
+        "evaluate": ["evaluate", model, shards],
+        "neighbors": ["neighbors", shards, few, "--out", out],
+        "index": ["index", shards],
+        "duplicates": ["duplicates", shards, "--out", out],
+        "drop-duplicates": ["drop-duplicates", shards, copies, "--out", out],
+    }
+    for name, words in list(commands.items())[:: 6 if quick else 1]:
+        limited = [*words, "--n-workers", "1", "--memory-limit"]
+        began = clock.monotonic()
+        if not succeeds(folder, [*limited, f"{LIMITS[-1]}MiB"], 600):
+            raise SystemExit(f"{name} fails with {LIMITS[-1]} MiB")
+        most = 20 + 3 * (clock.monotonic() - began)
+        limits = LIMITS[:: 8 if quick else 1]
+        found = bisect(limits, False, key=lambda mib: succeeds(folder, [*limited, f"{mib}MiB"], most))
+        emit("minimum", command=name, blocksize_mib=block, limit_mib=limits[found])
+
+
+def succeeds(folder, words, seconds):
+    """Run a command of dkfeat and remove its results; return True if it succeeds within this time."""
+    script = folder / "limited.py"
+    script.write_text(LIMITED)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (folder / "limited.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, script, *words], env=environment, stdout=log, stderr=log)
+        try:
+            done = process.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            done = False
+            process.terminate()  # it stops its workers
+            process.wait(60)
+    for path in (*folder.glob("out*"), folder / "shards-index"):
+        shutil.rmtree(path, ignore_errors=True)
+    return done
+
+
 def time(folder, quick, total):
     """Measure the time for one file by block size, threads and processes."""
     cores = os.cpu_count() or 1
@@ -137,7 +204,7 @@ def time(folder, quick, total):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help="memory, time; default: both")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="memory, minimum, time; default: memory and time")
     parser.add_argument("--quick", action="store_true", help="small files: a check that it runs, not a measurement")
     parser.add_argument("--folder", type=Path, help="folder for files; the text is kept for the next run")
     parser.add_argument("--mib", type=int, default=512, help="text that is timed, in MiB (default: 512)")
@@ -147,9 +214,12 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        if "memory" in (args.parts or PARTS):
+        parts = args.parts or ("memory", "time")
+        if "memory" in parts:
             memory(folder, args.quick)
-        if "time" in (args.parts or PARTS):
+        if "minimum" in parts:
+            minimum(folder, args.quick)
+        if "time" in parts:
             time(folder, args.quick, args.mib)
 
 

@@ -37,7 +37,7 @@ class PlacementConfig(Settings):
     threads_per_worker: Positive | None = None
     """Threads in each worker process."""
     memory_limit: int | str | None = None
-    """Memory of each worker process, as in 4GiB; at least 256MiB. Left out: an equal share of the machine's memory."""
+    """Memory of each worker process, as in 4GiB; at least 512MiB. Left out: an equal share of the machine's memory."""
     in_flight: Positive | None = None
     """Tasks submitted to the scheduler at a time. Left out: twice the threads."""
 
@@ -73,7 +73,7 @@ class DefaultsConfig(PlacementConfig):
     progress: bool | None = None
     """Report progress on standard error; for commands and job files."""
     no_worker_seconds: Positive | None = None
-    """Seconds that a run on a cluster waits without any worker before it ends. Left out: 600."""
+    """Seconds that a run on a cluster waits without any worker that can run tasks before it ends. Left out: 600."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("scheduler", "scheduler_file", "cluster") if getattr(self, name) is not None]
@@ -134,7 +134,7 @@ class ClusterConfig(Settings):
     threads_per_worker: Positive | None = None
     """Threads in each worker process, at least 1."""
     memory_limit: int | str | None = None
-    """Bytes for each worker process, as a number or with a unit as in "8GiB"; at least 256 MiB."""
+    """Bytes for each worker process, as a number or with a unit as in "8GiB"; at least 512 MiB."""
     start_seconds: float = 300.0
     """Seconds to wait for the first worker; tasks start when it has connected, and other workers may come later."""
 

@@ -121,3 +121,15 @@ def test_job__parts_share_one_cluster_and_have_reports_of_their_own(tiny_folder,
     # what is done already starts none
     assert CliRunner().invoke(main, [str(tmp_path / "job.yaml")]).exit_code == 0
     assert len(started_clusters) == 1
+
+
+def test_memory_limit_too_small__error_names_the_flag_or_the_key(tiny_folder, tmp_path):
+    (tmp_path / "c.yaml").write_text("{kind: local, memory_limit: 511MiB}")
+    words = ["featurize", str(tiny_folder / "*.svm"), "--out", str(tmp_path / "out")]
+    for option, name in (
+        (["--memory-limit", "511MiB"], "--memory-limit"),
+        (["--cluster", str(tmp_path / "c.yaml")], "memory_limit"),
+    ):
+        outcome = CliRunner().invoke(cli, [*words, *option])
+        assert outcome.exit_code == 2
+        assert f" {name}='511MiB', but a worker's limit is a size of at least 512 MiB" in outcome.stderr

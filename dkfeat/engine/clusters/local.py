@@ -26,9 +26,10 @@ logger = logger_of(__name__)
 SETTINGS: dict[str, Any] = {
     # no queue on workers: if one dies, only the tasks that ran there count as suspicious
     "distributed.scheduler.worker-saturation": 1.0,
-    # tasks return only small records, so there is nothing worth spilling
+    # tasks return only small records, so there is nothing worth spilling, and a pause frees no memory
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
     "distributed.admin.tick.limit": "1h",  # compiled loops block the event loop; do not warn about it
     "distributed.worker.profile.enabled": False,
 }
@@ -36,8 +37,8 @@ SETTINGS: dict[str, Any] = {
 CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 """Options of a scheduler without a dashboard; its web server shows nothing and listens on the loopback interface."""
 
-LEAST_MEMORY = 256 << 20
-"""Smallest memory limit of a worker; with less, a worker may be restarted before it gets a task."""
+LEAST_MEMORY = 512 << 20
+"""Smallest memory limit of a worker with which every command completes (`python benchmarks/sizing.py minimum`)."""
 
 # preloaded by each worker: Ctrl-C reaches all processes of a terminal, but only the driver may act on it
 _IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -195,6 +196,6 @@ def as_bytes(text: int | str) -> int:
     if value < LEAST_MEMORY:
         raise ConfigError(
             f"memory_limit={text!r:.100}, but a worker's limit is a size of at least {LEAST_MEMORY >> 20} MiB, such as "
-            "'4GiB'; a worker takes nearly that much before its first task"
+            "'4GiB', because modules and compiled loops take most of that; if memory is short, start fewer workers"
         )
     return value

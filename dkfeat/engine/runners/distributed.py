@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -24,10 +24,12 @@ from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker, heartbeat_interval
 
 import dkfeat
+from dkfeat.config.settings import errors_at
+from dkfeat.engine.clusters.local import check_memory
 from dkfeat.engine.runners.base import Batches, Homes, Task, run_batch
 from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.errors import ClusterError, DkfeatError
-from dkfeat.messages import counted, logger_of
+from dkfeat.messages import counted, logger_of, show_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,8 +55,11 @@ POLL_SECONDS = 0.01
 NO_WORKER_SECONDS = 600
 """Time that a run waits without any worker unless ``dkfeat.no-worker-seconds`` is set."""
 
-WARN_SECONDS = 60.0
-"""Interval of warnings while a run waits without any worker."""
+WARN_SECONDS = 10.0
+"""Time after which a run warns that no worker can run its tasks; doubled after each warning."""
+
+MOST_LOSSES = 10
+"""Number of times that each worker, on average, may be lost or restarted while no task ends."""
 
 SILENT_SECONDS = 30.0
 """Time without a heartbeat, counted from the newest one of all workers, after which other workers get the tasks."""
@@ -79,6 +84,12 @@ IDLE_BYTES = 250 << 20
 
 TERMINATE = 0.95
 """Share of the memory limit at which the nanny terminates a worker."""
+
+MORE_MEMORY = "raise their memory_limit or lower blocksize (after `dkfeat abort`, as the batch is planned)"
+"""Remedy for workers whose memory runs out."""
+
+NO_WORKER = ("the scheduler has heard of no worker", "start workers")
+"""State without workers, and the remedy."""
 
 
 class TaskPlugin(WorkerPlugin):
@@ -156,10 +167,9 @@ class ClientRunner:
     @property
     def memory_limit(self) -> int | None:
         """Memory that a task may use, in bytes: that of the smallest worker without its modules, divided by threads."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         shares = [
             max(0, int(TERMINATE * worker["memory_limit"]) - IDLE_BYTES) // worker["nthreads"]
-            for worker in workers
+            for worker in _workers(self.client).values()
             if worker["memory_limit"]
         ]
         return min(shares, default=None)
@@ -177,6 +187,7 @@ class ClientRunner:
         try:
             if self.client.status != "running":
                 raise ClusterError(_lost(f"the client is {self.client.status}"))
+            self._check_memory()
             plugin = TaskPlugin(name, task)
             try:
                 self._tell_all(partial(_send, self.client, plugin))
@@ -215,6 +226,12 @@ class ClientRunner:
         found: dict[str, Any] = _tell(self.client, ask, PLUGIN_SECONDS) or {}
         # a worker may be lost meanwhile
         return {name: one for name, one in found.items() if one != code() and not isinstance(one, OSError)}
+
+    def _check_memory(self) -> None:
+        for address, worker in _workers(self.client).items():
+            if worker["memory_limit"]:
+                with errors_at(f"worker {address}"):
+                    check_memory(f"{worker['memory_limit'] / 2**20:.0f} MiB")
 
     def _drive(self, tasks: _Submissions, items: Sequence[Any], done: Callable[[Any, Any], None], joined: bool) -> None:
         batches = Batches(list(enumerate(items)), BATCH_SECONDS, MOST_IN_BATCH if joined else 1)
@@ -256,10 +273,13 @@ class _Submissions:
         self._silent: list[str] = []
         self._refreshed, self._newest = -math.inf, 0.0
         self._changed = self._heard = time.monotonic()
+        self._stalled: tuple[str, str] | None = None
         self._completed = as_completed(loop=client.loop, raise_errors=False)
         self._homes: dict[Any, frozenset[str]] = {}
         self._n_submitted, self._n_sent = count(), Counter[str]()
         self._timeout = GATHER_SECONDS
+        self._workers: Set[str] | None = None  # at the last look; None if a task has ended since then
+        self._lost_before: Set[str] = set()  # workers that were lost before the last result
 
     def submit(self, batches: Sequence[tuple[Numbered, ...]], *, anywhere: bool = False) -> None:
         """Submit batches, by one message for all of them that prefer the same worker."""
@@ -309,6 +329,7 @@ class _Submissions:
                 elif future in self.pending:  # its worker was lost with the result, or the time was too short
                     self._completed.add(future)
             if found:
+                self._workers = None
                 return found
 
     def _send_again(self, address: str) -> None:
@@ -339,28 +360,31 @@ class _Submissions:
                 return
             raise ClusterError(
                 f"{described(batch[0][1])}: {error.allowed_failures + 1} workers died while they ran it, perhaps "
-                "because memory ran out; check the workers' logs, raise their memory_limit or lower blocksize (after "
-                "`dkfeat abort`, as the batch is planned), and run again"
+                f"because memory ran out; check the workers' logs, {MORE_MEMORY}, and run again"
             ) from error
         except CancelledError as error:
             raise ClusterError(_lost(error)) from error
 
     def _next_futures(self) -> list[Future]:
-        """Wait for futures, as long as there are workers and for a limited time without any."""
-        warned = -math.inf
+        """Wait for futures, as long as workers can run tasks and for a limited time if none can."""
+        warn_after = WARN_SECONDS
         while not self._completed.has_ready():
             time.sleep(POLL_SECONDS)
             self.refresh()
-            alone = self._refreshed - self._heard
-            if alone > self._no_worker_seconds:
+            idle = self._refreshed - self._heard
+            if idle < WARN_SECONDS:
+                warn_after = WARN_SECONDS
+            if idle <= min(warn_after, self._no_worker_seconds):
+                continue
+            state, remedy = self._stalled or NO_WORKER
+            text = f"{state} for {idle:.0f} s; {self._waiting()}"
+            if idle > warn_after:
+                warn_after = max(2 * warn_after, idle)
+                logger.warning("%s; %s, or the run ends after %g s", text, remedy, self._no_worker_seconds)
+            else:
                 raise ClusterError(
-                    f"{self._awaited(alone)}; what is complete is kept: to continue, start workers and run the "
-                    "same call again; to wait longer, set dkfeat.no-worker-seconds in Dask's configuration"
-                )
-            if self._refreshed - max(warned, self._heard) > WARN_SECONDS:
-                warned = self._refreshed
-                logger.warning(
-                    "%s; the run ends after %g s without any worker", self._awaited(alone), self._no_worker_seconds
+                    f"{text}; what is complete is kept: to continue, {remedy} and run the same call again; to wait "
+                    "longer, set dkfeat.no-worker-seconds in Dask's configuration"
                 )
         ready: list[Future] = []
         while self._completed.has_ready() and len(ready) < MOST_GATHERED:
@@ -369,24 +393,40 @@ class _Submissions:
                 ready.append(future)
         return ready
 
-    def _awaited(self, seconds: float) -> str:
+    def _check_losses(self, workers: Mapping[str, Any]) -> None:
+        """Raise an error if workers are lost or restarted again and again while no task ends."""
+        if workers and workers.keys() == self._workers:
+            return
+        events = [event for _, event in self._client.get_events("all") if event.get("action") == "remove-worker"]
+        lost = {event["worker"] for event in events if not event.get("expected")}
+        if self._workers is None:
+            self._lost_before = lost
+        self._workers = workers.keys()
+        losses = len(lost - self._lost_before)
+        if losses >= MOST_LOSSES * max(len(workers), 1):
+            raise ClusterError(
+                f"workers were lost or restarted {losses} times while no task ended, perhaps because memory ran out; "
+                f"{self._waiting()}; check the workers' logs, {MORE_MEMORY}, and run again"
+            )
+
+    def _waiting(self) -> str:
         _, first = min((batch[0] for batch in self.pending.values()), key=lambda item: item[0])
-        tasks = counted(len(self.pending), "submitted task")
-        return f"the scheduler has heard of no worker for {seconds:.0f} s; {tasks} wait, such as {described(first)}"
+        return f"{counted(len(self.pending), 'submitted task')} wait, such as {described(first)}"
 
     def refresh(self) -> None:
         """Update the workers and resubmit tasks of lost and silent ones, unless this was done just before."""
         now = time.monotonic()
         if now - self._refreshed < max(REFRESH_SECONDS, len(self.threads) / 100):
             return
-        scheduler: Any = self._client.scheduler
-        workers = self._client.sync(scheduler.identity, n_workers=-1)["workers"]
+        workers = _workers(self._client)
+        self._check_losses(workers)
         seen = {address: worker["last_seen"] for address, worker in workers.items()}
         newest = max(seen.values(), default=0.0)
         limit = max(SILENT_SECONDS, 10 * heartbeat_interval(len(seen)))
         if newest != self._newest:
             self._newest, self._changed = newest, now
-        if seen and now - self._changed < limit:
+        self._stalled = _stalled(workers)
+        if self._stalled is None and now - self._changed < limit:
             self._heard = now
         self._silent = [address for address in seen if newest - seen[address] > limit]
         self.threads = {name: worker["nthreads"] for name, worker in workers.items() if name not in self._silent}
@@ -452,6 +492,27 @@ def _other_code(driver: str, workers: Mapping[str, Any]) -> str:
         f"the driver runs dkfeat {driver}, but workers run other code, which might make other features: {some}; "
         "install the same for driver and workers, and start them again"
     )
+
+
+def _workers(client: Client) -> dict[str, Any]:
+    """Return the scheduler's records of all workers, by address."""
+    scheduler: Any = client.scheduler
+    found: dict[str, Any] = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    return found
+
+
+def _stalled(workers: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Describe why no worker can run a task, and the remedy; None if one can or does."""
+    if not workers:
+        return NO_WORKER
+    used = []
+    for address, worker in workers.items():
+        metrics = worker["metrics"]
+        if worker["status"] != "paused" or metrics["task_counts"].get("executing"):
+            return None
+        used.append(f"{show_bytes(metrics['memory'])} of {show_bytes(worker['memory_limit'])} on {address}")
+    state = f"all workers have been paused by Dask, because their memory is nearly full ({', '.join(used[:3])}),"
+    return state, MORE_MEMORY
 
 
 def _lost(error: BaseException | str) -> str:

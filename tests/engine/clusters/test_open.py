@@ -173,7 +173,7 @@ def test_open_cluster__serves_several_steps(tiny_folder, golden, tmp_path):
         ({"cluster": "nowhere.yaml"}, r"nowhere\.yaml: cannot be read as a cluster file"),
         ({"cluster": "c.yaml", "scheduler": "threads"}, "scheduler and cluster are given"),
         ({"scheduler_file": "s.json", "cluster": "c.yaml"}, "scheduler_file and cluster are given"),
-        ({"cluster": LocalClusterConfig(memory_limit="100MiB")}, "memory_limit='100MiB', but .* at least 256 MiB"),
+        ({"cluster": LocalClusterConfig(memory_limit="100MiB")}, "memory_limit='100MiB', but .* at least 512 MiB"),
         ({"scheduler_file": "s.json", "n_workers": 2}, "belong to a cluster that is started"),
         ({"scheduler": "threads", "performance_report": "r.html"}, "a performance report is made of a cluster"),
         ({"n_workers": 1, "performance_report": "nowhere/r.html"}, "there is no folder nowhere"),

@@ -1,6 +1,7 @@
 # ruff: noqa: ARG001, ARG002, ARG005 - tasks and callbacks have fixed signatures
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -265,13 +266,27 @@ def test_connect__server_that_never_answers():
         pass
 
 
+@pytest.mark.fault("P-08")
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_client_runner__refuses_workers_with_too_little_memory():
+    quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL, "host": "127.0.0.1"}
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="511MiB", **quiet) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        pytest.raises(ConfigError, match=r"^worker tcp://127[^ ]*: memory_limit='511 MiB', but .* at least 512 MiB"),
+        open_runner(client) as runner,
+    ):
+        run(runner, Double(), 1)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"scheduler": "thread"}, "scheduler='thread'.*'threads', 'processes'"),
         ({"scheduler": "threads", "memory_limit": "1GiB"}, "belong to scheduler='cluster'"),
         ({"scheduler": "threads", "n_workers": 0}, "n_workers=0"),
-        ({"scheduler": "cluster", "memory_limit": "255MiB"}, "at least 256 MiB"),
+        ({"scheduler": "cluster", "memory_limit": "511MiB"}, "at least 512 MiB"),
         ({"n_workers": 1, "memory_limit": "12"}, "memory_limit='12'"),
         ({"scheduler": "cluster", "memory_limit": float("inf")}, "memory_limit=inf"),
         ({"scheduler": "cluster", "memory_limit": [1]}, r"memory_limit=\[1\]"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
@@ -18,7 +19,7 @@ import dask
 import psutil
 import pytest
 from click.testing import CliRunner
-from distributed import Client
+from distributed import Client, LocalCluster
 
 import dkfeat
 from dkfeat.cli import cli
@@ -59,7 +60,7 @@ def test_split_that_kills_its_workers__is_named_and_the_others_are_kept(source, 
     target = tmp_path / "features"
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        local_cluster(n_workers=2, threads_per_worker=1, memory_limit="500MiB") as client,
+        local_cluster(n_workers=2, threads_per_worker=1, memory_limit="512MiB") as client,
     ):
         client.register_plugin(sabotage)
         with pytest.raises(ClusterError, match=message) as caught:
@@ -198,7 +199,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
     assert caught.value.exit_code == 5
     assert not [record for record in caplog.records if record.name == "distributed.client" and record.exc_info]
     warned = [record.message for record in caplog.records if "no worker" in record.message]
-    assert all("the run ends after 4 s" in message for message in warned)
+    assert all("or the run ends after 4 s" in message for message in warned)
     assert bool(warned) == (victims != slice(1))
     with external_cluster(tmp_path) as (address, _):  # a killed worker leaves its temporary file
         assert_resumes(source, target, golden, finished=False, scheduler=address)
@@ -361,6 +362,41 @@ def test_workers_that_join_within_the_wait__continue_the_run(source, golden, tmp
             featurized(source, target, client=client, progress=leave)
     assert warnings
     assert dataset_state(target) == golden
+
+
+@pytest.mark.fault("P-21")
+@pytest.mark.cluster
+def test_all_workers_paused__warning_then_error_5_with_their_memory(source, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(distributed_runner, "WARN_SECONDS", 1.0)
+    settings = {"distributed.worker.memory.pause": 0.05, "dkfeat.no-worker-seconds": 4}
+    quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL, "host": "127.0.0.1"}
+    state = r"all workers have been paused by Dask.* \(\d+\.\d MiB of 1\.0 GiB on tcp://127.*svm.*memory_limit"
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="1GiB", **quiet) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        pytest.raises(ClusterError, match=state) as caught,
+    ):
+        featurized(source, tmp_path / "features", client=client)
+    assert caught.value.exit_code == 5
+    assert any(re.search(state, record.message) for record in caplog.records if record.levelno == logging.WARNING)
+
+
+@pytest.mark.fault("P-22")
+@pytest.mark.cluster
+def test_workers_restarted_without_end__error_5_with_a_split(source, golden, tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed_runner, "MOST_LOSSES", 3)
+    target = tmp_path / "features"
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 10_000}),
+        local_cluster(n_workers=1, threads_per_worker=1) as client,
+    ):
+        client.register_plugin(Sabotage("die"))
+        message = r"restarted \d+ times while no task ended.*\.svm, split .*memory_limit"
+        with pytest.raises(ClusterError, match=message) as caught:
+            featurized(source, target, client=client)
+    assert caught.value.exit_code == 5
+    assert_resumes(source, target, golden)
 
 
 def time_out(split, stopped):  # noqa: ARG001 - the signature of a task
