@@ -1,4 +1,4 @@
-"""Deterministic ``.npz`` archives of arrays, verified when they are read.
+"""Deterministic ``.npz`` archives of arrays, verified when they are read, and a check of Parquet footers.
 
 `numpy.savez` stores the time in the archive, and `numpy.load` accepts any archive. Here equal arrays give equal bytes,
 so that their SHA-256 can identify them. Only such bytes are read: no pickle, no compression, no other members.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,3 +136,55 @@ def unpack_array(data: bytes, where: str) -> NDArray[Any]:
     if dtype.str not in _DTYPES or min(shape, default=0) < 0 or size != len(data) - member.tell():
         raise ValueError(f"{where} is not the array that its header states")
     return np.frombuffer(data, dtype, offset=member.tell()).reshape(shape, order="F" if fortran else "C")
+
+
+class _Unread(io.BytesIO):
+    """File of a certain size whose bytes nobody may read."""
+
+    is_reached, size = False, 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self.size if whence == io.SEEK_END else offset
+
+    def tell(self) -> int:
+        return self.size
+
+    def read(self, _: int | None = -1) -> bytes:
+        self.is_reached = True
+        raise EOFError
+
+
+def check_footer(metadata: Any, size: int, leaves: Sequence[int]) -> None:
+    """Check what a Parquet footer states of leaf columns: if it is forged, pyarrow's accessors abort the process.
+
+    It is checked by the start of a reading, which ends before bytes of the columns are read.
+
+    Parameters
+    ----------
+    metadata : pyarrow.parquet.FileMetaData
+        The footer.
+    size : int
+        Size of the file in bytes.
+    leaves : sequence of int
+        Numbers of the leaf columns.
+
+    Raises
+    ------
+    OSError, pyarrow.ArrowException
+        If the statements contradict each other, the schema or the size.
+    """
+    import pyarrow as pa  # late: most users of this module need no Parquet
+    import pyarrow.parquet as pq
+
+    groups, source = range(metadata.num_row_groups), _Unread()
+    source.size = size
+    file = pq.ParquetFile(pa.PythonFile(source, mode="r"), metadata=metadata, pre_buffer=True)
+    try:
+        file.reader.read_row_groups([*groups], column_indices=[*leaves], use_threads=False)
+    except Exception:
+        if not source.is_reached:
+            raise
+    for leaf in leaves:
+        kinds = {metadata.row_group(group).column(leaf).physical_type for group in groups}
+        if kinds - {metadata.schema.column(leaf).physical_type}:
+            raise pa.ArrowInvalid(f"column {leaf} has values of other types than the schema states: {sorted(kinds)}")

@@ -22,6 +22,7 @@ TABLE = {
     "__init__": (set(), set()),
     "__main__": ({"cli"}, set()),
     **dict.fromkeys(BOTTOM, (BOTTOM, {"numpy", "scipy", "yaml", "msgspec", "jinja2"})),
+    "archives": (BOTTOM, {"numpy", "pyarrow"}),
     "compiled": ({"compiled"}, {"numpy", "numba", "llvmlite"}),
     "kernels": ({"kernels", "compiled", "validation", "errors"}, {"numpy", "scipy"}),
     "projections": (

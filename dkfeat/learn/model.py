@@ -23,10 +23,10 @@ from dkfeat.canonical import parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.html import card
-from dkfeat.learn.scores import Score, predictions_of
+from dkfeat.learn.scores import Entry, Score, predictions_of
 from dkfeat.messages import counted, show_bytes
 from dkfeat.store.manifest.manifest import labels_shown
-from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.store.manifest.metadata import Named, SpecInput, SpecMap, landmarks_of, read_sidecar, sidecar_name
 from dkfeat.store.manifest.model_folder import (
     ARRAY_NAME,
     MODEL_FILE,
@@ -78,12 +78,12 @@ class _Listed(TypedDict):
 class Facts(_Listed):
     """Content of ``model.json`` beside the format."""
 
-    map: dict[str, Any]
-    input: dict[str, Any]
-    classes: list[Any]
+    map: SpecMap
+    input: SpecInput
+    classes: list[int | float]
     task: str
     training: dict[str, Any]
-    history: list[dict[str, Any]]
+    history: list[Entry]
     manifest_sha256: str | None
 
 
@@ -502,13 +502,13 @@ def _read(target: Storage, text: bytes) -> LinearModel:
     landmarks, labels = landmarks_of(values), facts["classes"]
     try:
         return LinearModel(
-            map_spec=facts["map"],
+            map_spec=Named(values["map"], f"{where}: map"),
             map_arrays={} if landmarks is None else read_sidecar(target, "landmarks", landmarks, folder=""),
-            input_spec=facts["input"],
+            input_spec=values["input"],
             classes=np.array(labels, np.float64 if any(isinstance(label, float) for label in labels) else np.int64),
             task=facts["task"],
             training=facts["training"],
-            history=tuple(facts["history"]),
+            history=tuple(values["history"]),
             manifest_sha256=facts["manifest_sha256"],
             **arrays,
         )

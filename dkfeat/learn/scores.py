@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from dkfeat.canonical import Count
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class Entry(TypedDict):
+    """Entry of the history of a model: what is known of one epoch."""
+
+    epoch: Count
+    rows: Count
+    loss: NotRequired[float | None]
+    alpha: NotRequired[float]
+    trained_loss: NotRequired[str]
+    validation_accuracy: NotRequired[float | None]
+    validation_r2: NotRequired[float | None]
+    test_accuracy: NotRequired[float | None]
+    test_r2: NotRequired[float | None]
 
 
 def predictions_of(task: str, classes: NDArray[Any], scores: NDArray[Any]) -> Any:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
+from dkfeat.canonical import Count, Positive, typed
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import binding_spec
@@ -22,7 +23,9 @@ from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.scan import first_row, own_rows
 from dkfeat.store.commit.begin import check_target
+from dkfeat.store.manifest.records import check
 from dkfeat.store.shards.columns import ARROW_TYPES, TABLES
+from dkfeat.store.storage.base import SPEC
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -43,6 +46,12 @@ SIMILARITY, ROW, ERROR = COLUMNS = ("similarity", "neighbor", "standard_error")
 _TYPES = {QUERY: "int64", RANK: "int64", ROW: "int64", SIMILARITY: "float64", ERROR: "float64"}
 _OF_NEIGHBOR = "neighbor_"
 """Beginning of the names of the columns that the data set keeps."""
+
+
+class _Settings(TypedDict):
+    n_neighbors: Positive
+    n_rows: Count
+    without_self: bool
 
 
 @dataclass(eq=False, repr=False)
@@ -90,7 +99,10 @@ class Neighbors:
                 f"{fspath(folder)} holds {'features' if table.has_features else table.layout}, not neighbours; "
                 "give the target of dkfeat.neighbors.search, or the folder after --out of `dkfeat neighbors`"
             )
-        settings = table.spec["neighbors"]
+        where = f"{table.shards.storage.url}/{SPEC}"
+        settings = typed(table.spec["neighbors"], _Settings, f"{where}: neighbors")
+        n_neighbors = settings["n_neighbors"]
+        check(table.n_rows % n_neighbors == 0, f"{where}: {table.n_rows:,} rows are not {n_neighbors:,} for each query")
         return cls(settings["n_rows"], table, without_self=settings["without_self"])
 
     @property
@@ -289,7 +301,7 @@ def check_table_among(
         raise SpecConflictError(f"{storage.url} holds {kind}, not {content}; choose another target")
     found = spec[layout]
     if found["shards"] != settings["shards"]:
-        n_rows = f"{found['n_rows']:,}" if "n_rows" in found else "other"
+        n_rows = f"{found['n_rows']:,}" if isinstance(found.get("n_rows"), int) else "other"
         raise SpecConflictError(
             f"{storage.url} holds {content} among {n_rows} rows, but {data.shards.storage.url} has {data.n_rows:,} "
             "rows now, or other ones; all of them may have changed, so choose another target, or remove this one"

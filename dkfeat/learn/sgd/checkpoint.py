@@ -9,21 +9,17 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.canonical import dumps, parse_object
+from dkfeat.canonical import Kind, dumps, parse_object, typed
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage.base import passed
-
-if TYPE_CHECKING:
-    pass
-
 
 CURRENT, FORMER = "checkpoint", "checkpoint.former"
 FROM_START = "start again with checkpoint=dkfeat.Target(folder, resume=False), --no-resume"
@@ -112,20 +108,31 @@ class Checkpoints:
         self._saved = time.monotonic()
         passed("after_checkpoint")
 
-    def load(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    def load(self, kind: type[Kind]) -> tuple[Kind, dict[str, NDArray[Any]], str] | None:
         """Read the newest intact checkpoint.
+
+        Parameters
+        ----------
+        kind : type
+            Type of the state, as for `dkfeat.canonical.typed`.
 
         Returns
         -------
-        state, arrays : dict
-            Arguments of `save`; None if there is no checkpoint.
+        state : object
+            Values of the first argument of `save`.
+        arrays : dict
+            Second argument of `save`.
+        path : str
+            File of the checkpoint, for messages.
+
+        None if there is no checkpoint.
 
         Raises
         ------
         SpecConflictError
             If the checkpoint belongs to other shards or settings, or a newer dkfeat wrote it.
         ShardError
-            If all checkpoints are damaged.
+            If all checkpoints are damaged, or the one that is read holds other values than `save` writes.
         """
         damaged = []
         for path in (self._folder / CURRENT, self._folder / FORMER):
@@ -139,7 +146,7 @@ class Checkpoints:
                 continue
             header, arrays = found
             self._check_pins(header["pins"])
-            return header["state"], arrays
+            return typed(header["state"], kind, f"{path}: state"), arrays, str(path)
         if damaged:
             raise ShardError(f"{' and '.join(damaged)}: truncated or damaged; remove the folder, or {FROM_START}")
         return None
@@ -160,7 +167,13 @@ class Checkpoints:
             )
 
 
-def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+class _Header(TypedDict):
+    pins: dict[str, Any]
+    state: dict[str, Any]
+    arrays: list[str]
+
+
+def _read(file: BinaryIO) -> tuple[_Header, dict[str, NDArray[Any]]] | None:
     """Read header and arrays; None if the file is damaged: if its last bytes are not the SHA-256 of all others."""
     size, digest = os.fstat(file.fileno()).st_size, hashlib.sha256()
     for start in range(0, size - _DIGEST, 1 << 20):
@@ -168,12 +181,18 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | No
     if digest.digest() != file.read():
         return None
     file.seek(0)
-    header = parse_object(file.read(int.from_bytes(file.read(_COUNT), "little")), file.name)
-    if header.get("format") != FORMAT:
+    values = parse_object(file.read(int.from_bytes(file.read(_COUNT), "little")), file.name)
+    if values.get("format") != FORMAT:
         raise SpecConflictError(
-            f"{file.name}: format {header.get('format')}, but this dkfeat reads {FORMAT}; use the one that wrote it"
+            f"{file.name}: format {_short(values.get('format'))}, but this dkfeat reads {FORMAT}; use the one that "
+            "wrote it"
         )
-    return header, {name: np.lib.format.read_array(file, allow_pickle=False) for name in header["arrays"]}
+    header = typed(values, _Header, file.name)
+    try:
+        arrays = {name: np.lib.format.read_array(file, allow_pickle=False) for name in header["arrays"]}
+    except Exception as fault:  # numpy raises many kinds of exceptions for crafted headers
+        raise ShardError(f"{file.name}: an array is not as dkfeat writes it: {str(fault)[:200]!a}") from None
+    return header, arrays
 
 
 def _short(value: Any) -> str:

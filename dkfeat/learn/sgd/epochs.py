@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkfeat.canonical import Count
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.errors import ConfigError
-from dkfeat.learn.scores import Score, predictions_of
+from dkfeat.learn.scores import Entry, Score, predictions_of
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
+from dkfeat.store.manifest.records import check
 
 if TYPE_CHECKING:
     from dkfeat.learn.sgd.checkpoint import Checkpoints
@@ -86,22 +88,31 @@ class Candidate:
     """Score on the held-out rows, if there are any."""
 
 
+class _Variant(TypedDict):
+    loss: str
+    alpha: float
+    mean_loss: float | None
+    validation_accuracy: NotRequired[float | None]
+    validation_r2: NotRequired[float | None]
+    diverged: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class State:
     """State of a training beside its weights, as plain JSON values."""
 
-    steps: int = 0
+    steps: Count = 0
     """Number of steps of the weights."""
-    steps_before: int = 0
+    steps_before: Count = 0
     """Number of steps before the current epoch."""
-    batches: int = 0
+    batches: Count = 0
     """Number of batches of the current epoch that have been run."""
-    stale: int = 0
+    stale: Count = 0
     """Number of epochs since the best one."""
-    history: list[dict[str, Any]] = field(default_factory=list)
-    grid: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Entry] = field(default_factory=list)
+    grid: list[_Variant] = field(default_factory=list)
     """Loss, alpha and results of each variant after the last epoch."""
-    best: list[Any] | None = None
+    best: tuple[Count, Count, float | None] | None = None
     """Variant, epoch and score of the best model, with `patience`."""
 
 
@@ -154,9 +165,9 @@ class Training:
         """
         weights = Weights.zeros(self.config, self.rows.data.map.n_features_out)
         self._loss_before = weights.loss.copy()
-        found = self.checkpoints.load() if self.checkpoints is not None and resume else None
+        found = self.checkpoints.load(State) if self.checkpoints is not None and resume else None
         if found is not None:
-            weights = self._restored(*found)
+            weights = self._restored(weights, *found)
         descent = Descent(weights, self.config)
         del weights, found
         while not self._is_over():
@@ -171,8 +182,9 @@ class Training:
                 self._save(descent)
         if self._best is not None:
             return self._best
-        scores = [entry[f"validation_{self._score_name}"] for entry in self.state.grid]
-        chosen = self._best_of(scores, [not entry["diverged"] for entry in self.state.grid])
+        grid: list[Any] = self.state.grid
+        scores = [entry[f"validation_{self._score_name}"] for entry in grid]
+        chosen = self._best_of(scores, [not entry["diverged"] for entry in grid])
         return self._candidate(descent.weights(), chosen, scores[chosen])
 
     @property
@@ -204,7 +216,7 @@ class Training:
                 "1e-35, scale the columns of the source"
             )
         scores = self._scores(weights)
-        state.grid = [
+        grid: list[Any] = [
             {
                 "loss": variant.loss,
                 "alpha": variant.alpha,
@@ -214,9 +226,9 @@ class Training:
             }
             for index, variant in enumerate(config.variants)
         ]
-        chosen = self._best_of(scores, alive)
+        state.grid, chosen = grid, self._best_of(scores, alive)
         n_rows = weights.steps - state.steps_before
-        entry: dict[str, Any] = {"epoch": len(state.history) + 1, "rows": n_rows, "loss": losses[chosen]}
+        entry: Any = {"epoch": len(state.history) + 1, "rows": n_rows, "loss": losses[chosen]}
         if scores[chosen] is not None:
             entry[f"validation_{name}"] = scores[chosen]
         if len(alive) > 1:
@@ -283,17 +295,36 @@ class Training:
         arrays["loss_before"] = self._loss_before
         self.state.steps = weights.steps
         if best is not None:
-            self.state.best = [best.variant, best.epoch, best.score]
+            self.state.best = best.variant, best.epoch, best.score
             arrays |= {"best_coef": best.coef.T, "best_intercept": best.intercept}
         self.checkpoints.save(asdict(self.state), arrays)
 
-    def _restored(self, values: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Weights:
-        self.state, self._loss_before = State(**values), arrays["loss_before"]
-        if self.state.best is not None:
-            variant, epoch, score = self.state.best
+    def _restored(self, weights: Weights, state: State, arrays: dict[str, NDArray[Any]], path: str) -> Weights:
+        """Return the weights of a checkpoint, which have the shapes of the initial ones, and keep the rest of it."""
+        config, expected = self.config, {name: getattr(weights, name) for name in STATE} | {"loss_before": weights.loss}
+        if state.best is not None:
+            coef, intercept = weights.model(config, 0)
+            expected |= {"best_coef": coef.T, "best_intercept": intercept}
+        for name, like in expected.items():
+            found = arrays.get(name)
+            shown, wanted = ("none" if each is None else f"{each.dtype} of {each.shape}" for each in (found, like))
+            check(shown == wanted, f"{path}: array {name} is {shown}, expected {wanted}")
+        n_epochs, n_variants = len(state.history), len(config.variants)
+        tried = [(variant.loss, variant.alpha) for variant in config.variants]
+        scored = all(f"validation_{self._score_name}" in entry for entry in state.grid)
+        holds = {
+            "history": [entry["epoch"] for entry in state.history] == [*range(1, n_epochs + 1)],
+            "steps": sum(entry["rows"] for entry in state.history) == state.steps_before <= state.steps,
+            "grid": [(each["loss"], each["alpha"]) for each in state.grid] == (tried if n_epochs else []) and scored,
+            "best": state.best is None or (state.best[0] < n_variants and 1 <= state.best[1] <= n_epochs),
+        }
+        for name, each in holds.items():
+            check(each, f"{path}: state: {name} does not fit this training")
+        self.state, self._loss_before = state, arrays["loss_before"]
+        if state.best is not None:
+            variant, epoch, score = state.best
             self._best = Candidate(variant, epoch, arrays["best_coef"].T, arrays["best_intercept"], score)
-        kept: dict[str, Any] = {name: arrays.get(name) for name in STATE}
-        return Weights(**kept, steps=self.state.steps)
+        return Weights(**{name: arrays.get(name) for name in STATE}, steps=state.steps)  # type: ignore[arg-type]
 
 
 def _few_rows(batches: Iterable[tuple[Any, Any]], n_scores: int) -> Iterator[tuple[Any, Any]]:

@@ -10,13 +10,14 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import msgspec
 import numpy as np
 
+from dkfeat.canonical import Amount, Count, Share, parse_object, typed
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.messages import counted
+from dkfeat.store.manifest.records import check
 from dkfeat.store.storage.base import SUCCESS
 from dkfeat.theory.bands import Bands
 
@@ -40,33 +41,33 @@ class Duplicates:
 
     shards: str
     """Path or URL of the data set."""
-    threshold: float
+    threshold: Share
     """Similarity from which two rows are duplicates."""
-    verify: str
+    verify: Literal["codes", "exact"]
     """Way in which candidates were compared: by their "codes", or "exact"."""
     bands: Bands
     """Division of the codes by which candidates were found."""
-    expected_recall: float
+    expected_recall: Share
     """Probability that two rows whose similarity is the threshold are candidates."""
-    expected_candidates: float
+    expected_candidates: Amount
     """Number of candidates that was expected before the comparisons, from those of two bands."""
-    expected_candidates_error: float
+    expected_candidates_error: Amount
     """Standard error of this number, roughly."""
-    n_rows: int
+    n_rows: Count
     """Number of rows of the data set."""
-    n_copies: int
+    n_copies: Count
     """Number of rows whose codes are those of a lower row."""
-    n_pairs: int
+    n_pairs: Count
     """Number of similar pairs, copies included."""
-    n_groups: int
+    n_groups: Count
     """Number of groups of several rows."""
-    n_kept: int
+    n_kept: Count
     """Number of rows that are left if only the lowest row of each group is kept."""
-    largest_group: int
+    largest_group: Count
     """Number of rows of the largest group; 1 if no row has a duplicate, 0 if there are no rows."""
-    n_candidates: int
+    n_candidates: Count
     """Number of pairs of rows with different codes that share a band, counted for each band."""
-    n_compared: int
+    n_compared: Count
     """Number of these that were compared; it is lower if very many rows share a band."""
     folder: str | None = None
     """Folder with the tables; None if the result is in memory."""
@@ -90,7 +91,14 @@ class Duplicates:
             raise ConfigError(
                 f"{fspath(folder)} {state}; make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
             )
-        return replace(record["results"], folder=str(path))
+        found = replace(record["results"], folder=str(path))
+        check(
+            min(found.bands) >= 1, f"{path / RECORD}: bands are {list(found.bands)}, expected two numbers of at least 1"
+        )
+        for table, stated in ((PAIRS, found.n_pairs), (GROUPS, found.n_rows)):
+            n_rows = open_shards(path / table).n_rows
+            check(n_rows == stated, f"{path / RECORD}: states {stated:,} rows of {table}, but the table has {n_rows:,}")
+        return found
 
     @cached_property
     def pairs(self) -> NDArray[np.int64]:
@@ -167,13 +175,13 @@ def is_complete(folder: Path) -> bool:
 
 def read_record(folder: Path) -> Record | None:
     """Read the record of a folder; None if there is none."""
+    where = str(folder / RECORD)
     try:
-        return msgspec.json.decode((folder / RECORD).read_bytes(), type=Record)
+        return typed(parse_object((folder / RECORD).read_bytes(), where), Record, where)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, RecursionError):
-        reason = "not as this version of dkfeat writes it; choose another folder"
-        raise ShardError(f"{folder / RECORD}: {reason}") from None
+    except ShardError as fault:
+        raise ShardError(f"{fault}: not as this version of dkfeat writes it; choose another folder") from None
 
 
 def record_of(settings: Mapping[str, Any], found: Duplicates) -> bytes:

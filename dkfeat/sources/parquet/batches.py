@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dkfeat.archives import check_footer
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ParquetError
 from dkfeat.messages import printable
@@ -162,7 +163,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile) -> Footer:
-    """Check a file's schema and count the rows and values of its row groups, without reading rows.
+    """Check a file's schema and footer, and count the rows and values of its row groups, without reading rows.
 
     Raises
     ------
@@ -178,10 +179,15 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
         n_values = [count * int(options.n_features or 1) for count in rows]
     else:
         leaf = _first_leaf(parquet.schema_arrow, first)
+        with reading(file):
+            check_footer(metadata, file.size, [leaf])
         n_values = [max(0, metadata.row_group(group).column(leaf).num_values) for group in groups]
     chosen, condition = set(groups), None
     if options.filters is not None:
         condition = condition_of(options.filters, parquet.schema_arrow, file)
+        compared = {column for item in options.filters for column, *_ in item}
+        with reading(file):
+            check_footer(metadata, file.size, [_first_leaf(parquet.schema_arrow, column) for column in compared])
         chosen = matching_groups(parquet, file, condition, options.storage_options)
     return Footer(
         rows=rows,

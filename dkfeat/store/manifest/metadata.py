@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from numpy.typing import NDArray
 
 from dkfeat import canonical as strict_json
 from dkfeat.archives import MAX_BYTES, unpack_arrays
-from dkfeat.canonical import Sha256, fingerprint, typed
+from dkfeat.canonical import Count, Name, Positive, Sha256, fingerprint, typed
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.store.manifest import former
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name, read_plan
@@ -56,6 +56,61 @@ _SIDECAR_HINTS = {
 }
 
 
+class SpecMap(TypedDict, total=False):
+    """Spec of a map; the map checks its settings."""
+
+    map: Name
+    version: Count
+    n_features: Count | None
+    params: dict[str, Any]
+
+
+class SpecInput(TypedDict, total=False):
+    """Options with which rows were read, those that every source has; the source checks them all."""
+
+    kind: Name
+    n_features: Count | None
+    dtype: Literal["float32", "float64"]
+    labels: list[int | float] | None
+    label_dtype: Literal["auto", "int64", "float64"]
+    multilabel: bool
+
+
+class _Split(TypedDict, total=False):
+    blocksize: Count
+    max_piece_rows: Positive
+
+
+class _Output(TypedDict, total=False):
+    layout: Name
+    n_features_out: Count
+    row_bytes: Count
+
+
+class _Spec(TypedDict, total=False):
+    map: SpecMap
+    input: SpecInput
+    split: _Split
+    output: _Output
+    model: dict[str, Any]
+    neighbors: dict[str, Any]
+    pairs: dict[str, Any]
+    groups: dict[str, Any]
+    index: dict[str, Any]
+
+
+class Named(dict[str, Any]):
+    """Object in a file `where`, with those inside it: a missing key is an error of the file."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        inner = {key: Named(value, f"{where}.{key}") for key, value in values.items() if isinstance(value, dict)}
+        super().__init__({**values, **inner})
+        self.where = where
+
+    def __missing__(self, key: str) -> Any:
+        raise ShardError(f"{self.where}: key {key!r} is missing")
+
+
 class _Success(TypedDict):
     manifest: str
     sha256: Sha256
@@ -77,7 +132,8 @@ def read_spec(storage: Storage) -> dict[str, Any]:
     )
     spec = strict_json.parse_object(text, where, max_bytes=_MAX_SMALL_FILE)
     check_format(spec, where)
-    return spec
+    typed(spec, _Spec, where)
+    return Named(spec, where)
 
 
 def spec_conflict_remedy(storage: Storage) -> str | None:

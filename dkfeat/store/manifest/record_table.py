@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dkfeat.archives import check_footer
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import MAX_BYTES
 from dkfeat.errors import CommitError, ShardError
@@ -245,6 +246,7 @@ class Records:
         check(file.schema_arrow.equals(SCHEMA), f"{what}: its columns are not those of records")
         n_groups = file.metadata.num_row_groups
         check(n_groups <= _MOST_GROUPS, f"{what}: {n_groups:,} row groups, too many")
+        check_columns(file, len(data), range(file.metadata.num_columns), what)
         groups = [file.metadata.row_group(number) for number in range(n_groups)]
         columns = [[group.column(place) for place in range(group.num_columns)] for group in groups]
         size = sum(group.total_byte_size for group in groups)
@@ -334,6 +336,20 @@ def open_parquet(data: bytes | memoryview | BinaryIO, what: str, *, page_checksu
         return pq.ParquetFile(source, page_checksum_verification=page_checksums, pre_buffer=False, **_LIMITS)
     except _FAULTS as fault:
         raise ShardError(f"{what}: damaged, not a Parquet file that can be read: {str(fault)[:200]}") from fault
+
+
+def check_columns(file: pq.ParquetFile, size: int, leaves: Sequence[int], what: str) -> None:
+    """Check what the footer of a file of this size states of leaf columns; required before it is read column by column.
+
+    Raises
+    ------
+    ShardError
+        If it is damaged; the message begins with `what`.
+    """
+    try:
+        check_footer(file.metadata, size, leaves)
+    except _FAULTS as fault:
+        raise ShardError(f"{what}: damaged: {str(fault)[:200]}") from fault
 
 
 def read_table(file: pq.ParquetFile, only: Sequence[str] | None, what: str) -> pa.Table:

@@ -21,7 +21,7 @@ import dkfeat
 from dkfeat.blocks import BadCount, BadRow, PackedCodes
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
-from dkfeat.store.manifest.record_table import open_parquet, read_table
+from dkfeat.store.manifest.record_table import check_columns, open_parquet, read_table
 from dkfeat.store.manifest.records import SHARD_NAME, Piece, ShardEntry, check
 from dkfeat.store.shards import columns
 
@@ -348,6 +348,7 @@ def index_blocks(
     packed, empty = columns.INDEX
     is_empty = read_table(file, [empty], entry.name)[empty].to_numpy()
     position = file.schema_arrow.names.index(packed)
+    check_columns(file, len(data), [position], entry.name)
     row_bytes = file.schema_arrow.field(packed).type.byte_width
     first = 0
     for number in range(file.metadata.num_row_groups):

@@ -54,6 +54,30 @@ def read_in_child(paths, good, limit=0):
     return lines
 
 
+# Reads the file named on the command line with every fifth byte of its footer changed.
+FORGE = """
+import sys
+from pathlib import Path
+from dkfeat.errors import DkfeatError
+from dkfeat.sources.parquet.source import ParquetSource
+from tests.sources.parquet.rows import resolved
+
+path = Path(sys.argv[1])
+data = path.read_bytes()
+start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+read = {True: 0, False: 0}
+for place in range(start, len(data) - 8, 5):
+    path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+    try:
+        source = resolved(ParquetSource(str(path), features="x", filters=[("label", ">=", 0)]))
+        sum(piece.block.n_rows for split in source.splits() for piece in source.read(split))
+        read[True] += 1
+    except DkfeatError:
+        read[False] += 1
+print(*read.values())
+"""
+
+
 @pytest.fixture
 def good(tmp_path):
     """A file of 60 rows in three row groups."""
@@ -129,6 +153,17 @@ def test_flipped_bits__never_crash_and_never_change_rows_of_checked_pages(tmp_pa
     lines = read_in_child(paths, good)
     assert {line.split()[0] for line in lines} <= {"rows", "ParquetError", "ConfigError", "SourceError"}
     assert sum(line.startswith("ParquetError 2") for line in lines) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.fault("I-33", "X-16")
+def test_forged_footer__never_aborts(tmp_path):
+    """Statistics of sizes or values that do not fit the schema, for instance, abort pyarrow's accessors."""
+    path = tmp_path / "forged.parquet"
+    pq.write_table(pa.table({"x": [[1.0, 2.0]] * 20, "label": [0, 1] * 10}), path, row_group_size=10)
+    child = subprocess.run([sys.executable, "-c", FORGE, str(path)], capture_output=True, text=True, timeout=280)
+    assert child.returncode == 0, child.stderr[-2000:]
+    assert min(map(int, child.stdout.split())) > 20
 
 
 @pytest.mark.slow

@@ -9,10 +9,13 @@ import sys
 import numpy as np
 import pytest
 
+import dkfeat
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.learn.sgd.checkpoint import ALGORITHM, CURRENT, FORMER, Checkpoints
 from dkfeat.store.storage.base import KILL_VARIABLE as VARIABLE
+from tests.learn.fakes import by_sgd
 
+SAVE = Checkpoints.save
 ARRAYS = {"coef": np.arange(6, dtype=np.float32).reshape(2, 3), "loss": np.array([0.5])}
 
 
@@ -22,9 +25,9 @@ def checkpoints(tmp_path):
 
 
 def test_checkpoints__give_back_what_was_saved(checkpoints, tmp_path):
-    assert checkpoints.load() is None
+    assert checkpoints.load(dict) is None
     checkpoints.save({"steps": 3, "history": [{"epoch": 1}]}, ARRAYS)
-    state, arrays = checkpoints.load()
+    state, arrays, _ = checkpoints.load(dict)
     assert state == {"steps": 3, "history": [{"epoch": 1}]}
     assert arrays["coef"].tobytes() == ARRAYS["coef"].tobytes()
     assert arrays["coef"].shape == (2, 3)
@@ -43,13 +46,13 @@ def test_checkpoints__a_damaged_one_is_passed_over_for_the_former_one(checkpoint
         (tmp_path / CURRENT).unlink()
     else:
         (tmp_path / CURRENT).write_bytes(bytes(changed[damage]))
-    state, _ = checkpoints.load()
+    state, *_ = checkpoints.load(dict)
     assert state == {"steps": 1}
     (tmp_path / FORMER).write_bytes(b"x" * 100)
     with pytest.raises(
         ShardError, match=r"damaged; remove the folder, or start again with .*Target\(folder, resume=False\)"
     ):
-        checkpoints.load()
+        checkpoints.load(dict)
 
 
 @pytest.mark.fault("P-15")
@@ -61,26 +64,26 @@ def test_checkpoints__no_bit_flip_passes(checkpoints, tmp_path):
         data[place] ^= 1 << place % 8
         (tmp_path / CURRENT).write_bytes(bytes(data))
         with pytest.raises(ShardError, match="truncated or damaged"):
-            checkpoints.load()
+            checkpoints.load(dict)
 
 
 def test_checkpoints__of_another_training_are_refused(checkpoints, tmp_path):
     checkpoints.save({"steps": 1}, ARRAYS)
     other = Checkpoints(tmp_path, {"manifest": "cd", "variants": [["hinge", 1e-6]]})
     with pytest.raises(SpecConflictError, match=r'another training \(manifest "ab", now "cd"\)'):
-        other.load()
+        other.load(dict)
 
 
 def test_checkpoints__of_another_version_of_the_algorithm(checkpoints, tmp_path):
     pins = {"manifest": "ab", "variants": [["hinge", 1e-6]]}
     checkpoints.save({"steps": 1}, ARRAYS)  # as before versions were stored, which counts as version 1
-    assert Checkpoints(tmp_path, pins | {ALGORITHM: 1}).load()[0] == {"steps": 1}
+    assert Checkpoints(tmp_path, pins | {ALGORITHM: 1}).load(dict)[0] == {"steps": 1}
     later = Checkpoints(tmp_path, pins | {ALGORITHM: 2})
     with pytest.raises(SpecConflictError, match="is of version 1 of the training algorithm, this dkfeat has version 2"):
-        later.load()
+        later.load(dict)
     later.save({"steps": 2}, ARRAYS)
     with pytest.raises(SpecConflictError, match="is of version 2 of the training algorithm, this dkfeat has version 1"):
-        Checkpoints(tmp_path, pins | {ALGORITHM: 1}).load()
+        Checkpoints(tmp_path, pins | {ALGORITHM: 1}).load(dict)
 
 
 def test_checkpoints__replace_no_file_of_others_and_lie_in_no_data_set(tmp_path):
@@ -98,6 +101,34 @@ def test_checkpoints__need_a_local_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CommitError, match="cannot be made"):
         Checkpoints(tmp_path / "file" / "state", {})
+
+
+@pytest.mark.fault("X-16")
+@pytest.mark.parametrize("name", ["coef", "loss_before", "best_coef"])
+@pytest.mark.parametrize(
+    "forged",
+    [np.zeros(3), np.zeros((2, 2), np.int64), np.array(["x"]), None],
+    ids=["short", "integers", "text", "none"],
+)
+def test_train__forged_arrays_with_the_right_checksum_are_refused(folder, tmp_path, monkeypatch, name, forged):
+    options = {
+        "epochs": 1,
+        "patience": 1,
+        "validation_fraction": 0.3,
+        "progress": False,
+        "checkpoint": tmp_path / "state",
+    }
+    saved = []
+    monkeypatch.setattr(Checkpoints, "save", lambda self, *found: (saved.append((self, *found)), SAVE(self, *found)))
+    by_sgd(dkfeat.train, folder, **options)
+    checkpoints, state, arrays = saved[-1]
+    arrays = {key: array for key, array in (arrays | {name: forged}).items() if array is not None}
+    SAVE(checkpoints, state, arrays)
+    with pytest.raises(ShardError, match=f"{CURRENT}: array {name} is .*, expected float"):
+        by_sgd(dkfeat.train, folder, **options)
+    SAVE(checkpoints, {**state, "steps": -1}, arrays)
+    with pytest.raises(ShardError, match=rf"{CURRENT}: state: .*>= 0 - at `\$\.steps`"):
+        by_sgd(dkfeat.train, folder, **options)
 
 
 PROGRAM = """
