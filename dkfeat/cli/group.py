@@ -417,6 +417,8 @@ def _signals_raised() -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> NoReturn:
         for each in former:
             signal.signal(each, _exit_at_once)
+        if urls := sys.modules.get("dkfeat.filesystems.urls"):  # without this module no request is under way
+            urls.interrupted.set()
         raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
     known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -426,6 +428,8 @@ def _signals_raised() -> Iterator[None]:
     try:
         yield
     finally:
+        if urls := sys.modules.get("dkfeat.filesystems.urls"):
+            urls.interrupted.clear()
         for number, handler in former.items():
             signal.signal(number, handler)
 

@@ -55,6 +55,8 @@ _ERRNOS: dict[type[OSError], int] = {
     PermissionError: errno.EACCES,
     TimeoutError: errno.EIO,
 }
+interrupted = threading.Event()
+"""Set by a signal that ends the command: the main thread still retries what it cleans up, other threads do not."""
 _thread_state = threading.local()
 _jitter = random.SystemRandom()  # leaves the program's own random state unchanged
 
@@ -224,7 +226,8 @@ class Retries:
                 deadline = deadline or now + self.seconds
                 wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1)) * _jitter.uniform(0.5, 1)
                 transient = _is_transient(fault)
-                if not transient or now + wait > deadline:
+                is_useless = interrupted.is_set() and threading.current_thread() is not threading.main_thread()
+                if not transient or now + wait > deadline or is_useless:
                     limit = f"; {counted(tries, 'attempt')}, retry limit {self.seconds:g} s"
                     error = self._error(fault, limit if transient else "")
                     logger.debug("%s: %s: %s", self.where, what, type(fault).__name__)

@@ -294,6 +294,18 @@ def test_driver_killed__resume_from_a_new_process_is_identical(pattern, golden, 
     assert all(proxy.count("PUT", key) == 1 for key in made)
 
 
+@pytest.mark.slow
+@pytest.mark.fault("P-05")
+def test_sigterm__ends_threads_that_ask_a_failing_store_again(pattern, bucket, options, proxy):
+    run(pattern, bucket, options)
+    fault = proxy.add(503, key="part-")
+    variables = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": proxy.url}
+    with programs.start(programs.command("verify", bucket.url()), **variables) as process:
+        programs.wait_until(lambda: fault.seen > 5, process)
+        process.terminate()
+        assert process.wait(40) == 143  # the store is asked again for 60 seconds
+
+
 def changing(monkeypatch, bucket, key, data):
     """Let another client write a source file after its first range has been read."""
     read, done = files.RemoteFile.readinto, []
