@@ -247,9 +247,10 @@ def rounding(number: int, dtype: str) -> str:
 
 def warn_of_rounding(X: Any, name: str = "X") -> None:
     """Warn of the first integer of an array or a sparse matrix that float64 rounds, as other numbers are not."""
-    rows = sp.csr_matrix(X) if sp.issparse(X) and X.dtype.kind in "iu" else X
-    numbers = rows.data if sp.issparse(rows) else rows
-    bad = rounded_integers(numbers, np.float64) if isinstance(numbers, np.ndarray) and rows.ndim == 2 else None
+    if getattr(getattr(X, "dtype", None), "kind", None) not in ("i", "u") or X.ndim != 2:
+        return
+    rows: Any = sp.csr_matrix(X) if sp.issparse(X) else np.asarray(X)
+    bad = rounded_integers(rows.data if sp.issparse(X) else rows, np.float64)
     if bad is not None:
         value, row, column = _cell(rows, int(bad.argmax()))
         place = f"at row {row:,}, column {column:,} (counted from 0)"

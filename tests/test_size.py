@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_012
+MOST_CODE = 29_016
 MOST_MODULES = 200
 MOST_TEST_LINES = 36_994
 

@@ -318,17 +318,20 @@ def bad_row(batch: ColumnBatch, position: int, first_row: int, error: RowError) 
     )
 
 
-def first_rounded(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> BadRow | None:
-    """Make the record of the first row of a decoded batch with an integer feature that was rounded, if there is one."""
-    columns = [batch.column(name) for name in options.features or ()]
+def integer_features(options: ParquetOptions, batch: ColumnBatch) -> list[str]:
+    """Return the columns of features that are integers or lists of integers, unless rows are sparse."""
+    kinds = {name: batch.columns[name].type for name in options.features or ()}
+    return [name for name, kind in kinds.items() if pa.types.is_integer(getattr(kind, "value_type", kind))]
+
+
+def first_rounded(options: ParquetOptions, batch: ColumnBatch, first_row: int, names: Sequence[str]) -> BadRow | None:
+    """Make the record of the first row of a decoded batch with an integer that was rounded in the named features."""
+    columns = [batch.column(name) for name in names]
     if options.features_as == "sparse":
         columns = [column for column in _pair(options, batch)[1:] if column is not None]
     errors = []
     for column in columns:
-        kind = column.array.type
-        if not pa.types.is_integer(getattr(kind, "value_type", kind)):
-            continue
-        column = column if pa.types.is_integer(kind) else column.lists()
+        column = column if pa.types.is_integer(column.array.type) else column.lists()
         numbers = column.array.to_numpy(zero_copy_only=False)
         if (bad := rounded_integers(numbers, options.dtype)) is not None:
             at = int(np.argmax(bad))

@@ -28,6 +28,7 @@ from dkfeat.sources.parquet.decode import (
     decode_labels,
     first_rounded,
     highest_index,
+    integer_features,
     row_bytes,
 )
 from dkfeat.sources.parquet.files import (
@@ -224,6 +225,7 @@ class ParquetSource(ParquetOptions):
         with open_split(self, split, self.read_columns) as reader:
             number, start, piece = 0, reader.first_row, _PieceBuilder(self, max_piece_rows)
             rounded: BadRow | None = None
+            integers: list[str] | None = None
             for batch, first_row in reader.batches():
                 bad: list[BadRow] = []
                 try:
@@ -232,7 +234,8 @@ class ParquetSource(ParquetOptions):
                     else:
                         rows = decode(self, batch, first_row)
                     n_bytes = row_bytes(self, batch, rows)
-                    rounded = rounded or first_rounded(self, batch, first_row)
+                    integers = integer_features(self, batch) if integers is None else integers
+                    rounded = rounded or first_rounded(self, batch, first_row, integers)
                 except MemoryError as fault:
                     raise ParquetError(
                         f"{len(batch.rows):,} rows need more memory than there is",
