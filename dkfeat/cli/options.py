@@ -70,7 +70,8 @@ def options_at(target: str, storage_options: Mapping[str, Any] | None) -> Mappin
 
 def holds_model(target: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Return True if a folder or URL holds a model rather than shards."""
-    from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder
+    from dkfeat.store.manifest.metadata import MODEL_FILE
+    from dkfeat.store.manifest.model_folder import open_model_folder
 
     return open_model_folder(target, storage_options).size(MODEL_FILE) is not None
 

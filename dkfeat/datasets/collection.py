@@ -233,7 +233,7 @@ def fetch(
     if folder is not None and is_url(os.fspath(folder)):
         raise ConfigError(f"folder={folder!r} is a URL, but data sets are fetched to this machine only; give a path")
     dataset_folder = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
-    check_outside(dataset_folder)
+    check_outside(dataset_folder, kind="a public data set")
     wanted = {key: file for key, file in info.files.items() if part in (None, key)}
     address = _address(mirror)
     with _locked(dataset_folder):

@@ -17,8 +17,8 @@ from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
-from dkfeat.store.manifest.metadata import read_spec, spec_conflict_remedy
-from dkfeat.store.manifest.model_folder import MODEL_FILE, open_model_folder, parse_model_file, read_model_file
+from dkfeat.store.manifest.metadata import MODEL_FILE, read_spec, spec_conflict_remedy
+from dkfeat.store.manifest.model_folder import open_model_folder, parse_model_file, read_model_file
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC, Lock, Storage
@@ -129,6 +129,7 @@ def open_run(
     source: Source,
     target: object,
     *,
+    kind: str = "features",
     like: str | PathLike[str] | None = None,
     client: Client | ExecutionConfig | Runner | None = None,
     progress: bool | Callable[[ProgressState], object] | Progress = True,
@@ -140,6 +141,8 @@ def open_run(
     source : Source
     target : str, path or Target
         The target must be usable, and separate from the source.
+    kind : str
+        What it holds, see `kind_of`.
     like : str, path or None
         Folder of shards or of a model.
     client
@@ -150,13 +153,13 @@ def open_run(
     Raises
     ------
     ConfigError
-        If the target is a model, or lies in a data set or a model.
+        If the target holds something of another kind, or lies in a data set, a model or the like.
     CommitError, TargetBusyError, ShardError
         If the target cannot be used.
     """
     to = as_target(target)
     storage = to.open(beside=like)
-    check_outside(to.path, to.storage_options if is_url(to.path) else None, allowed="a data set")
+    check_outside(to.path, to.storage_options if is_url(to.path) else None, kind=kind)
     files = tuple(source.files())
     storage.keep_apart(files, source.patterns)
     storage.check_writable()

@@ -26,10 +26,19 @@ from dkfeat.html import card
 from dkfeat.learn.scores import Entry, Score, predictions_of
 from dkfeat.messages import counted, show_bytes
 from dkfeat.store.manifest.manifest import labels_shown
-from dkfeat.store.manifest.metadata import Named, SpecInput, SpecMap, landmarks_of, read_sidecar, sidecar_name
-from dkfeat.store.manifest.model_folder import (
+from dkfeat.store.manifest.metadata import (
     ARRAY_NAME,
     MODEL_FILE,
+    Named,
+    SpecInput,
+    SpecMap,
+    kind_of,
+    landmarks_of,
+    read_sidecar,
+    show_kind,
+    sidecar_name,
+)
+from dkfeat.store.manifest.model_folder import (
     LocalFolder,
     check_model_folder,
     model_files,
@@ -56,8 +65,9 @@ def model_text(target: Storage) -> bytes:
     """Return the bytes of ``model.json``, or raise `SourceNotFoundError` if there is none."""
     text = read_model_file(target)
     if text is None:
+        kind = kind_of(target)
         raise SourceNotFoundError(
-            f"{target.url} holds no model ({MODEL_FILE} is missing); "
+            f"{target.url} holds {f'{show_kind(kind)}, not a' if kind else 'no'} model ({MODEL_FILE} is missing); "
             f"make one by `dkfeat train SHARDS --out {target.url}`"
         )
     return text
@@ -134,7 +144,7 @@ def check_target(
         If files cannot be created there.
     """
     target = open_model_folder(folder, storage_options)
-    check_outside(folder, storage_options, allowed="a model")
+    check_outside(folder, storage_options, kind="a model")
     state, root = (None if each is None else local_path(os.fspath(each)) for each in (checkpoint, folder))
     if state is not None and root in (state, *state.parents):
         raise ConfigError(f"the checkpoint {checkpoint} is in the folder of the model, {folder}; choose another folder")

@@ -294,7 +294,7 @@ def predict(
     """
     model = load_model(model, storage_options=storage_options)
     rows = prediction_source(model, source, storage_options)
-    with open_run(rows, target, client=client, progress=progress) as opened:
+    with open_run(rows, target, kind="predictions", client=client, progress=progress) as opened:
         sha256, data = packed_model(model)
         spec = prediction_spec(model, rows, sha256, scores=scores)
         schema, kept = prediction_schema(model, rows, scores=scores), {f"{META}/{sidecar_name('model', sha256)}": data}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -164,6 +164,7 @@ def train(
         raise ConfigError(f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name")
     seed = check_seed(random_state)
     data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
+    data.check_features()
     others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
     for name, other in others.items():
         shards = f"the {name} shards"
@@ -288,16 +289,17 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
         scored["validation"] = rows.held_out
     lines = EpochLines(epochs) if job.progress is True else None
     opening = nullcontext() if workers is None else closing(Averaging(rows, config, solver.parts, workers.get()))
-    with opening as averaging:
+    state = job.checkpoint
+    with opening as averaging, ExitStack() as stack:
         n_parts = None if averaging is None else averaging.n_parts
-        state = job.checkpoint
+        kept = None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts})
         training = Training(
             rows=rows,
             config=config,
             epochs=epochs,
             patience=solver.patience,
             scored=scored,
-            checkpoints=None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts}),
+            checkpoints=None if kept is None else stack.enter_context(kept.locked()),
             on_epoch=lines if job.progress is True else job.progress or None,
             averaging=averaging,
         )

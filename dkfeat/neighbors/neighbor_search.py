@@ -162,7 +162,7 @@ def search(
         "n_rows": data.n_rows,
         "shards": data.manifest.shards_sha256,
     }
-    to = None if target is None else _checked_target(data, queries, target, settings)
+    to = None if target is None else _checked_target(data, queries, target, settings, rows)
     with ExitStack() as stack:
         if isinstance(queries, Source):
             query_source = _source_like(data, queries)
@@ -200,7 +200,9 @@ def _open_queries(queries: Any, storage_options: Mapping[str, Any] | None, verif
     return as_source(queries, storage_options) if reader is None else ShardDataset(reader, verifies)
 
 
-def _checked_target(data: ShardDataset, queries: Any, target: object, settings: Mapping[str, Any]) -> Target:
+def _checked_target(
+    data: ShardDataset, queries: Any, target: object, settings: Mapping[str, Any], rows: Rows | None
+) -> Target:
     """Return the target, in which the table can be written or continued."""
     if not (queries is None or isinstance(queries, ShardDataset | Source)):
         raise ConfigError(
@@ -208,7 +210,8 @@ def _checked_target(data: ShardDataset, queries: Any, target: object, settings: 
             "Parquet and give their path"
         )
     to = as_target(target)
-    check_table_among(data, to.open(), "neighbors", settings, "neighbours")
+    sources = [each for each in (queries, getattr(rows, "source", None)) if isinstance(each, Source)]
+    check_table_among(data, to.open(), "neighbors", settings, "neighbours", sources)
     return to
 
 

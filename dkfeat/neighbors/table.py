@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from os import PathLike, fspath
@@ -24,7 +24,8 @@ from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.scan import first_row, own_rows
 from dkfeat.store.commit.begin import check_target
 from dkfeat.store.manifest.records import check
-from dkfeat.store.shards.columns import ARROW_TYPES, TABLES
+from dkfeat.store.outputs import check_kind
+from dkfeat.store.shards.columns import ARROW_TYPES
 from dkfeat.store.storage.base import SPEC
 from dkfeat.validation import check_integer
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dkfeat.engine.open import Target
     from dkfeat.engine.runners.base import Runner
     from dkfeat.neighbors.scan import ShardScan
+    from dkfeat.sources.base import Source
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.storage.base import Storage
@@ -269,7 +271,12 @@ def table_schema(
 
 
 def check_table_among(
-    data: ShardDataset, storage: Storage, layout: str, settings: Mapping[str, Any], content: str
+    data: ShardDataset,
+    storage: Storage,
+    layout: str,
+    settings: Mapping[str, Any],
+    content: str,
+    sources: Iterable[Source] = (),
 ) -> None:
     """Check, before any work, that a table about the rows of a data set can be written, or continued.
 
@@ -284,21 +291,25 @@ def check_table_among(
         Settings of the table's spec; ``shards`` has the hash of the data set's shards.
     content : str
         Content of the table, for messages.
+    sources : iterable of Source
+        Sources that are read besides.
 
     Raises
     ------
+    ConfigError
+        If the target holds something of another kind, or a file of the sources.
     SpecConflictError
-        If the target holds something else, or a table about other rows or with other settings.
+        If the target holds a table about other rows or with other settings.
     CommitError
         If another run holds it, or it holds other files.
     """
+    for source in sources:
+        storage.keep_apart(source.files(), source.patterns)
+    check_kind(storage, layout)
     check_target(storage)
     spec = binding_spec(storage)[0]
     if spec is None:
         return
-    if (kind := spec["output"]["layout"]) != layout:
-        kind = kind if kind in TABLES else "features"
-        raise SpecConflictError(f"{storage.url} holds {kind}, not {content}; choose another target")
     found = spec[layout]
     if found["shards"] != settings["shards"]:
         n_rows = f"{found['n_rows']:,}" if isinstance(found.get("n_rows"), int) else "other"

@@ -15,13 +15,20 @@ from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.html import MARK
 from dkfeat.messages import printable
-from dkfeat.store.manifest.model_folder import ARRAY_NAME, MODEL_FILE, LocalFolder, open_model_folder
-from dkfeat.store.storage.base import META, SPEC, TMP, Storage
+from dkfeat.store.manifest.metadata import kind_of, show_kind
+from dkfeat.store.manifest.model_folder import LocalFolder, open_model_folder
+from dkfeat.store.shards.columns import TABLES
+from dkfeat.store.storage.base import Storage
 
 PNG_MARK = ("Software", "dkfeat")
 """Key and value of the text in PNG files that dkfeat writes."""
 _MARKS = (MARK.encode(), "\0".join(PNG_MARK).encode())
 _HEAD_BYTES = 4096
+_DATA_SETS = ("features", *TABLES)
+_OPEN = ("an evaluation", "a comparison")
+"""Kinds of folders that may also hold other files and folders."""
+_AROUND = {"pairs": "duplicates", "groups": "duplicates", "a checkpoint": "a checkpoint"}
+"""Kinds of folders that are parts of a folder of another kind."""
 
 
 def check_outputs(
@@ -74,35 +81,54 @@ def check_outputs(
 
 
 def check_folder(
-    folder: str | PathLike[str], names: Iterable[str], *, inputs: Iterable[str] = (), overwrite: bool = False
+    folder: str | PathLike[str],
+    names: Iterable[str],
+    *,
+    kind: str | None = None,
+    inputs: Iterable[str] = (),
+    overwrite: bool = False,
 ) -> Path:
-    """Check the named files of one result in a folder as `check_outputs` does; return the path of the folder."""
+    """Check the named files of one result in a folder of its own as `check_outputs` does; return its path."""
     root = _local(fspath(folder))
+    check_outside(root, kind=kind)
     check_outputs([root / name for name in names], inputs=inputs, overwrite=overwrite)
     return root
 
 
 def check_outside(
-    place: str | PathLike[str], storage_options: Mapping[str, Any] | None = None, *, allowed: str = ""
+    place: str | PathLike[str], storage_options: Mapping[str, Any] | None = None, *, kind: str | None = None
 ) -> None:
-    """Check that a folder, given by path or URL, is neither a data set nor a model, and lies in none.
+    """Check that results of a kind may be written into a folder, given by path or URL; without a kind, single files.
 
-    The folder itself may be `allowed`, "a data set" or "a model".
+    The folder must not be of another kind, and lie in none that holds no other files: a data set, a model, ….
 
     Raises
     ------
     ConfigError
-        If it is or does; the message names the data set or model.
+        If it is or does; the message names both kinds.
     """
-    for folder in _folders(fspath(place)):
-        with suppress(OSError):  # a folder that cannot be listed is not checked
-            kind = _kind_of(open_model_folder(folder, storage_options))
-            if kind not in (None, allowed):
-                raise ConfigError(
-                    f"{printable(fspath(place))} is in {printable(folder)}, which is {kind} and may hold no other "
-                    "files; choose another place"
-                )
-        allowed = ""
+    inner, *outer = _folders(fspath(place))
+    if kind is not None:
+        check_kind(open_model_folder(inner, storage_options), kind)
+    for folder in outer if kind is not None else (inner, *outer):
+        found = kind_of(open_model_folder(folder, storage_options))
+        if found not in (None, *_OPEN, _AROUND.get(kind or "")):
+            lies = "the output would be" if folder == inner else f"{printable(fspath(place))} is"
+            raise ConfigError(
+                f"{lies} in {printable(folder)}, which holds {show_kind(found)} and may hold no other files; "
+                "choose another place"
+            )
+
+
+def check_kind(folder: Storage, kind: str) -> None:
+    """Check that a folder is of one kind of `kind_of`, or of none."""
+    found = kind_of(folder)
+    is_begun = found == "a run" and kind in (*_DATA_SETS, "a checkpoint")
+    if found not in (None, kind) and not is_begun and not (found == "a data set" and kind in _DATA_SETS):
+        raise ConfigError(
+            f"{folder.url} holds {show_kind(found)}, but the output of this command is {show_kind(kind)}; "
+            "choose another folder"
+        )
 
 
 def _folders(place: str) -> list[str]:
@@ -151,10 +177,3 @@ def _has_mark(path: Path) -> bool:
         head = file.read(_HEAD_BYTES)
         return any(mark in head for mark in _MARKS)
     return False
-
-
-def _kind_of(folder: Storage) -> str | None:
-    if {Path(SPEC).name, Path(TMP).name} & {*folder.list(META)}:
-        return "a data set"
-    is_model = folder.size(MODEL_FILE) is not None and any(map(ARRAY_NAME.fullmatch, folder.list("")))
-    return "a model" if is_model else None

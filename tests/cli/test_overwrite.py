@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -23,13 +24,22 @@ ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n i
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Folder with rows, shards, a model and predictions."""
+    """Folder with rows, and a folder of each kind that dkfeat makes."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "rows.svm").write_text(ROWS)
     gcws = dkfeat.GCWSFeatures(16, random_state=0)
     dkfeat.featurize(folder / "rows.svm", folder / "shards", gcws, progress=False)
-    dkfeat.train(folder / "shards", dkfeat.SGD(epochs=1), progress=False).save(folder / "model")
+    sgd = dkfeat.SGD(epochs=1)
+    dkfeat.train(folder / "shards", sgd, checkpoint=folder / "checkpoint", progress=False).save(folder / "model")
     dkfeat.predict(folder / "model", folder / "rows.svm", folder / "predictions", progress=False)
+    dkfeat.neighbors.search(folder / "shards", n_neighbors=2, target=folder / "graph", progress=False)
+    dkfeat.neighbors.index(folder / "shards", progress=False)
+    dkfeat.neighbors.duplicates(folder / "shards", target=folder / "duplicates", progress=False)
+    shutil.copytree(folder / "duplicates", folder / "begun")  # as if its search had been killed
+    (folder / "begun" / "duplicates.json").rename(folder / "begun" / "work")
+    dkfeat.evaluate(folder / "model", folder / "rows.svm", progress=False).save(folder / "evaluation")
+    compared = dkfeat.compare(str(folder / "rows.svm"), maps="gcws", n_components=8, baselines=(), progress=False)
+    compared.save(folder / "comparison")
     return folder
 
 
@@ -76,9 +86,94 @@ def test_commands__leave_inputs_data_sets_and_models_alone(made, monkeypatch, co
     result = run(*command.split())
     assert result.exit_code == 2, result.output
     assert re.search(
-        "is an input of this command|may hold no other files|an earlier result|in the folder of the model",
+        "is an input of this command|may hold no other files|the output of this command is|an earlier result"
+        "|in the folder of the model",
         result.output,
     )
+    assert contents(made) == before
+
+
+KINDS = {
+    "shards": "features",
+    "model": "a model",
+    "checkpoint": "a checkpoint",
+    "predictions": "predictions",
+    "graph": "neighbours",
+    "shards-index": "an index",
+    "duplicates": "duplicates",
+    "begun": "duplicates",
+    "duplicates/groups": "groups of duplicates",
+    "evaluation": "an evaluation",
+    "comparison": "a comparison",
+}
+WRITERS = {
+    "featurize rows.svm --map gcws --out": "features",
+    "drop-duplicates shards duplicates --out": "features",
+    "train shards --out": "a model",
+    "train shards --checkpoint": "a checkpoint",
+    "predict model rows.svm --out": "predictions",
+    "neighbors shards --out": "neighbours",
+    "duplicates shards --out": "duplicates",
+    "evaluate model rows.svm --out": "an evaluation",
+    "compare rows.svm --maps gcws --k 8 --out": "a comparison",
+}
+
+
+@pytest.mark.fault("S-20")
+@pytest.mark.parametrize("command", WRITERS)
+def test_commands__write_into_no_folder_of_another_kind(made, monkeypatch, command):
+    monkeypatch.chdir(made)
+    before = contents(made)
+    for folder, kind in KINDS.items():
+        if kind == WRITERS[command]:
+            continue
+        result = run(*command.split(), folder)
+        assert result.exit_code == 2, (folder, result.output)
+        wanted = f"holds {kind}, but the output of this command is {WRITERS[command]}; choose another"
+        assert wanted in result.output.replace("\n", " "), (folder, result.output)
+        if kind not in ("an evaluation", "a comparison"):  # which may hold other folders
+            result = run(*command.split(), f"{folder}/new")
+            assert (result.exit_code, "may hold no other files" in result.output) == (2, True), (folder, result.output)
+    assert contents(made) == before
+
+
+@pytest.mark.fault("S-20")
+@pytest.mark.parametrize("folder", KINDS)
+def test_files__are_written_into_no_folder_that_holds_no_others(made, monkeypatch, folder):
+    if KINDS[folder] in ("an evaluation", "a comparison"):
+        return
+    monkeypatch.chdir(made)
+    for command in ("report shards --out", "predict model rows.svm --out"):
+        result = run(*command.split(), f"{folder}/page.csv")
+        assert (result.exit_code, "may hold no other files" in result.output) == (2, True), result.output
+
+
+@pytest.mark.fault("S-20")
+def test_readers__name_what_a_folder_is(made, monkeypatch):
+    monkeypatch.chdir(made)
+    for command, text in {
+        "inspect nope": "nope: there is no such folder",
+        "status nope": "nope: there is no such folder",
+        "train nope": "nope: there is no such folder",
+        "train model": "model holds a model, not a data set",
+        "inspect checkpoint": "checkpoint holds a checkpoint, not a data set",
+        "status duplicates": "duplicates holds duplicates, not a data set",
+        "train duplicates/groups": "groups holds groups, not features",
+        "predict shards rows.svm": "shards holds features, not a model",
+    }.items():
+        result = run(*command.split())
+        assert result.exit_code in (2, 3)
+        assert text in result.output, result.output
+
+
+@pytest.mark.fault("S-19")
+@pytest.mark.parametrize("out", ["rows.svm", "."])
+@pytest.mark.parametrize("command", ["neighbors shards rows.svm", "neighbors shards --rerank 9 --source rows.svm"])
+def test_neighbors__write_into_no_source(made, monkeypatch, command, out):
+    monkeypatch.chdir(made)
+    before = contents(made)
+    result = run(*command.split(), "--n-neighbors", 2, "--out", out)
+    assert (result.exit_code, "the target" in result.output) == (2, True), result.output
     assert contents(made) == before
 
 

@@ -187,11 +187,11 @@ def test_save__sweeps_no_files_of_another_that_is_under_way(tmp_path):
 
 def test_save__in_another_model_or_a_data_set(tmp_path):
     make_model().save(tmp_path / "model")
-    with pytest.raises(ConfigError, match="which is a model"):
+    with pytest.raises(ConfigError, match="holds a model"):
         make_model().save(tmp_path / "model" / "inner")
     (tmp_path / "shards" / "_dkfeat" / "tmp").mkdir(parents=True)
     for name in ("shards", "shards/data", "shards/_dkfeat/tmp"):
-        with pytest.raises(ConfigError, match="which is a data set"):
+        with pytest.raises(ConfigError, match=r"holds (features|a data set|a run)"):
             make_model().save(f"file://{tmp_path}/{name}")
 
 

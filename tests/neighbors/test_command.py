@@ -79,7 +79,7 @@ def test_an_index_gives_the_same_table(folder, tmp_path):
         (["features", "--source", "rows.svm"], 2, "such as 100 (--rerank 100)"),
         (["features", "features", "--label", "y"], 2, "leave out --label"),
         (["features", "nowhere.svm"], 2, "no file matches nowhere.svm"),
-        (["nowhere"], 3, "as `dkfeat featurize` writes it"),
+        (["nowhere"], 3, "there is no such folder"),
         (["features", "dart"], 4, "featurize the queries with --like"),
     ],
 )

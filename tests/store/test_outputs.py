@@ -52,7 +52,7 @@ def test_outputs__in_a_data_set_or_a_model_are_refused(places, name):
     (places / "link").symlink_to("shards/data")
     (places / "linked.parquet").symlink_to("shards/data/part.parquet")
     for overwrite in (False, True):
-        with pytest.raises(ConfigError, match=r"which is a (data set|model) and may hold no other files"):
+        with pytest.raises(ConfigError, match=r"which holds a (data set|model) and may hold no other files"):
             check_outputs([places / name], overwrite=overwrite)
 
 
@@ -106,17 +106,17 @@ def test_write_output__follows_a_link_and_keeps_other_names_of_the_former_file(p
 
 
 def test_place__may_be_of_its_own_kind(places):
-    check_outside(str(places / "shards"), allowed="a data set")
-    check_outside(str(places / "model"), allowed="a model")
-    check_outside(str(places / "foreign" / "model"), allowed="a model")
+    check_outside(str(places / "shards"), kind="features")
+    check_outside(str(places / "model"), kind="a model")
+    check_outside(str(places / "foreign" / "model"), kind="a model")
     for name, kind in (
-        ("model", "a data set"),
+        ("model", "features"),
         ("shards", "a model"),
-        ("shards/data", "a data set"),
+        ("shards/data", "features"),
         ("model/m", "a model"),
     ):
-        with pytest.raises(ConfigError, match="choose another place"):
-            check_outside(str(places / name), allowed=kind)
+        with pytest.raises(ConfigError, match=r"choose another (place|folder)"):
+            check_outside(str(places / name), kind=kind)
 
 
 def test_place__in_an_object_store():
@@ -124,12 +124,15 @@ def test_place__in_an_object_store():
 
     store = fsspec.filesystem("memory")
     store.pipe_file("/outputs/shards/_dkfeat/spec.json", b"{}")
-    check_outside("memory://outputs/shards", allowed="a data set")
+    store.pipe_file("/outputs/model/model.json", b"{}")
+    store.pipe_file("/outputs/model/coef-0123456789ab.npy", b"")
+    check_outside("memory://outputs/shards", kind="features")
     for name in ("shards/data", "shards/a/b"):
-        with pytest.raises(ConfigError, match="memory://outputs/shards, which is a data set"):
-            check_outside(f"memory://outputs/{name}", allowed="a data set")
-    with pytest.raises(ConfigError):
-        check_outside("memory://outputs/shards")
+        with pytest.raises(ConfigError, match="memory://outputs/shards, which holds a data set"):
+            check_outside(f"memory://outputs/{name}", kind="features")
+    for name, kind in (("shards", "a model"), ("model", "features")):
+        with pytest.raises(ConfigError, match=rf"holds a .* but the output of this command is {kind}"):
+            check_outside(f"memory://outputs/{name}", kind=kind)
 
 
 @pytest.mark.fault("S-19")

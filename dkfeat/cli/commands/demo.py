@@ -73,7 +73,7 @@ def demo(
     check_integer(seed, "seed", low=0, high=2**64 - 1)
     folder = Path(out) / _rows_folder(data, test, seed)
     run_folder = folder / f"k{n_components}-b{i_bits}"
-    check_outside(run_folder)
+    check_outside(run_folder, kind="a demonstration")
     run_folder.mkdir(parents=True, exist_ok=True)
     train_file, test_file = _files(data, test, folder, seed)
     train_shards, test_shards, model = (str(run_folder / name) for name in ("train", "test", "model"))

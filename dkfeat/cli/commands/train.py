@@ -231,7 +231,7 @@ def compare(
 
     if out is not None:
         check_folder(
-            out, FILES, inputs=[*source, *test], overwrite=options["overwrite"]
+            out, FILES, kind="a comparison", inputs=[*source, *test], overwrite=options["overwrite"]
         )  # before the comparison, not after
     of_exact = {None: ["exact-if-small"], True: ["exact"], False: []}[options["exact"]]
     comparison = run(

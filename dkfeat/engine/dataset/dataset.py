@@ -187,6 +187,12 @@ class ShardDataset:
         """False for a table that was computed from features, such as the output of `dkfeat.predict`."""
         return self.layout in LAYOUTS
 
+    def check_features(self) -> None:
+        """Raise `ConfigError` for a table that was computed from features."""
+        if not self.has_features:
+            url = self._reader.storage.url
+            raise ConfigError(f"{url} holds {self.layout}, not features; any Parquet reader reads {url}/data")
+
     @cached_property
     def map(self) -> FeatureMap:
         """The fitted map that made the features; landmarks are read from their file."""
@@ -422,9 +428,7 @@ class ShardDataset:
 
     def _parts(self, query_id: bool, weight: bool, kept: bool) -> tuple[str, ...]:
         """Return the requested columns besides features and labels; raise `ConfigError` if the data set lacks one."""
-        if not self.has_features:
-            url = self._reader.storage.url
-            raise ConfigError(f"{url} holds {self.layout}, not features; any Parquet reader reads {url}/data")
+        self.check_features()
         if query_id and not self.spec["input"]["query_id"]:
             raise ConfigError("query ids are requested, but the source was read without them")
         if weight and "weight" not in self.manifest.schema:

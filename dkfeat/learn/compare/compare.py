@@ -79,7 +79,7 @@ def _saves(function: Callable[P, Comparison]) -> Callable[P, Comparison]:
         inputs = [
             pattern for each in read if not isinstance(each, float | None) for pattern in as_source(each).patterns
         ]
-        check_folder(out, FILES, inputs=inputs, overwrite=overwrite)
+        check_folder(out, FILES, kind="a comparison", inputs=inputs, overwrite=overwrite)
         comparison = function(*args, **kwargs)
         comparison.save(out, overwrite=overwrite)
         return comparison

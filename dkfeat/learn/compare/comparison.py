@@ -219,7 +219,7 @@ class Comparison:
         ConfigError
             If a file may not be replaced, or if the folder is a data set or a model, or in one.
         """
-        root = check_folder(folder, FILES, overwrite=overwrite)
+        root = check_folder(folder, FILES, kind="a comparison", overwrite=overwrite)
         as_json = json.dumps(self.to_mapping(), indent=1) + "\n"
         files = {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}
         paths = [root / f"comparison.{ending}" for ending in files]

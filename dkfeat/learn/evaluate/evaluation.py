@@ -125,7 +125,7 @@ def check_report_folder(folder: str | PathLike[str], *, inputs: Sequence[str] = 
         As from `Evaluation.save`, and if a file is among the `inputs`.
     """
     check_plots()
-    return check_folder(folder, _FILES, inputs=inputs, overwrite=overwrite)
+    return check_folder(folder, _FILES, kind="an evaluation", inputs=inputs, overwrite=overwrite)
 
 
 def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
 
@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from dkfeat.canonical import Kind, dumps, parse_object, typed
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
+from dkfeat.store.commit.begin import hold
+from dkfeat.store.manifest.metadata import CHECKPOINT_FILES, CHECKPOINT_START
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage.base import passed
+from dkfeat.store.storage.local import LocalStorage
 
-CURRENT, FORMER = "checkpoint", "checkpoint.former"
+CURRENT, FORMER = CHECKPOINT_FILES
 FROM_START = "start again with checkpoint=dkfeat.Target(folder, resume=False), --no-resume"
 FORMAT = 1
 EVERY_SECONDS = 30.0
@@ -29,7 +32,6 @@ EVERY_SECONDS = 30.0
 ALGORITHM = "algorithm"
 """Key of the pins with the version of the training algorithm."""
 _DIGEST, _COUNT = 32, 8
-_HEADER_START = b'{"format":'
 
 
 class Checkpoints:
@@ -62,21 +64,30 @@ class Checkpoints:
             raise ConfigError(f"checkpoint={os.fspath(folder)!r}: checkpoints are kept in a local folder")
         self._folder, self._pins = Path(folder), json.loads(json.dumps(pins))
         self._saved = time.monotonic()
-        check_outside(folder)
+        check_outside(folder, kind="a checkpoint")
         heads = []
         for name in (CURRENT, FORMER):
             with suppress(FileNotFoundError, NotADirectoryError), (self._folder / name).open("rb") as file:
-                heads.append(file.read(_COUNT + len(_HEADER_START))[_COUNT:])
-        if any(heads) and not any(head and _HEADER_START.startswith(head) for head in heads):
+                heads.append(file.read(_COUNT + len(CHECKPOINT_START))[_COUNT:])
+        if any(heads) and not any(head and CHECKPOINT_START.startswith(head) for head in heads):
             raise ConfigError(f"{self._folder / CURRENT} is not a checkpoint of dkfeat; choose another folder")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            for left in self._folder.glob(f".{CURRENT}.*tmp"):  # of trainings that were killed
-                left.unlink()
         except OSError as error:
             raise CommitError(
                 f"checkpoint={os.fspath(folder)!r}: the folder cannot be made: {error}; choose another"
             ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[Checkpoints]:
+        """Hold the folder's lock in the ``with`` block, or raise `TargetBusyError` if another training holds it.
+
+        Temporary files of trainings that were killed are removed.
+        """
+        with hold(LocalStorage(str(self._folder))):
+            for left in self._folder.glob(f".{CURRENT}.*tmp"):
+                left.unlink(missing_ok=True)
+            yield self
 
     @property
     def is_due(self) -> bool:

@@ -26,7 +26,7 @@ from dkfeat.messages import printable
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, record_of
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
-from dkfeat.neighbors.exact import rows_to_compare
+from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import former_parameters, open_codes
 from dkfeat.neighbors.table import check_table_among, table_schema
 from dkfeat.store.outputs import check_outside
@@ -210,11 +210,13 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Path:
             f"target {printable(target.path)} is a URL, but codes are sorted in files of a folder; give a folder that "
             "all workers see, and copy the tables from it"
         )
-    check_outside(folder)
+    check_outside(folder, kind="duplicates")
     if folder.is_dir() and {path.name for path in folder.iterdir()} - {_WORK, PAIRS, GROUPS, RECORD}:
         raise ConfigError(f"target {folder} holds other files than duplicates; choose a new folder")
+    sources = [search.source.source] if isinstance(search.source, RowsOfSource) else []
     for layout in (GROUPS, PAIRS):
-        check_table_among(search.data, LocalStorage(str(folder / layout)), layout, search.settings, "duplicates")
+        storage = LocalStorage(str(folder / layout))
+        check_table_among(search.data, storage, layout, search.settings, "duplicates", sources)
     if not is_complete(folder):
         LocalStorage(target.path).check_writable()
     return folder

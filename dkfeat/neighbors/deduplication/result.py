@@ -17,6 +17,7 @@ from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.messages import counted
+from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.manifest.records import check
 from dkfeat.store.storage.base import SUCCESS
 from dkfeat.theory.bands import Bands
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 PAIRS, GROUPS = "pairs", "groups"
 """Names of the tables and of their folders."""
-RECORD = "duplicates.json"
+RECORD = DUPLICATES_FILE
 """Name of the file with the settings and results of a search, beside its tables."""
 
 

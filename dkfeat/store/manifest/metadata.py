@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from numpy.typing import NDArray
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from dkfeat import canonical as strict_json
 from dkfeat.archives import MAX_BYTES, unpack_arrays
 from dkfeat.canonical import Count, Name, Positive, Sha256, fingerprint, typed
-from dkfeat.errors import ConfigError, ShardError
+from dkfeat.errors import ConfigError, DkfeatError, ShardError
+from dkfeat.html import MARK
 from dkfeat.store.manifest import former
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name, read_plan
 from dkfeat.store.manifest.manifest import (
@@ -30,13 +32,14 @@ from dkfeat.store.manifest.manifest import (
 )
 from dkfeat.store.manifest.record_table import Records
 from dkfeat.store.manifest.records import check
+from dkfeat.store.shards.columns import TABLES
 from dkfeat.store.storage.base import (
     DATA,
     META,
     SPEC,
     SUCCESS,
+    TMP,
     Storage,
-    faults_as,
     read_existing,
     read_listed,
     read_required,
@@ -46,6 +49,20 @@ KEPT = 16
 """Number of the newest manifests that are kept; a later version may keep more of them, but not fewer."""
 _MAX_SMALL_FILE = 1 << 24  # bytes of a spec or of _SUCCESS
 _ABSENT: Any = object()
+MODEL_FILE = "model.json"
+ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
+DUPLICATES_FILE = "duplicates.json"
+CHECKPOINT_FILES = ("checkpoint", "checkpoint.former")
+CHECKPOINT_START = b'{"format":'
+_LOCAL_RECORDS = (
+    (DUPLICATES_FILE, b'"threshold"', "duplicates"),
+    *((name, CHECKPOINT_START, "a checkpoint") for name in CHECKPOINT_FILES),
+    ("evaluation.html", MARK.encode(), "an evaluation"),
+    ("comparison.json", b'"row_bytes"', "a comparison"),
+)
+"""Name of a file in a local folder, a part of its beginning, and the kind of the folder that has it."""
+_SHOWN = {"neighbors": "neighbours", "index": "an index"}
+_SHOWN |= {name: f"{name} of duplicates" for name in ("pairs", "groups")}
 SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
 LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -111,6 +128,51 @@ class Named(dict[str, Any]):
         raise ShardError(f"{self.where}: key {key!r} is missing")
 
 
+def kind_of(folder: Storage) -> str | None:
+    """Return what dkfeat keeps in a folder, by the record that each kind has; None if it is not one of its folders.
+
+    Returns
+    -------
+    kind : str or None
+        Layout of a table, such as "predictions"; "features"; "a model", "a checkpoint", "duplicates", "an evaluation"
+        or "a comparison". "a data set" if its spec is damaged or may be replaced, "a run" if it has no spec yet.
+    """
+    with suppress(OSError):  # a missing folder, or one that cannot be read
+        for name, part, kind in () if folder.is_remote else _LOCAL_RECORDS:
+            if folder.size(name) and part in folder.read(name, 4096):
+                return kind
+        if not folder.is_remote and None not in map(folder.size, ("work", f"groups/{META}")):
+            return "duplicates"  # without a record, as their search was interrupted
+        if folder.size(MODEL_FILE) is not None and any(map(ARRAY_NAME.fullmatch, folder.list(""))):
+            return "a model"
+        names = folder.list(META, sizes=False)
+        if Path(SPEC).name not in names:
+            return "a run" if Path(TMP).name in names else None
+        with suppress(DkfeatError, TypeError, KeyError):
+            layout = read_spec(folder)["output"]["layout"]
+            if spec_conflict_remedy(folder) is not None:
+                return layout if layout in TABLES else "features"
+        return "a data set"
+    return None
+
+
+def show_kind(kind: str) -> str:
+    """Return the words for a kind of `kind_of`."""
+    return _SHOWN.get(kind, kind)
+
+
+def no_data_set(storage: Storage) -> ShardError:
+    """Make the error to raise for a folder without a spec, which says what the folder is instead."""
+    kind = kind_of(storage)
+    if kind not in (None, "a run"):
+        return ShardError(f"{storage.url} holds {show_kind(kind)}, not a data set as `dkfeat featurize` writes it")
+    if not storage.is_remote and not Path(storage.url).exists():
+        return ShardError(f"{storage.url}: there is no such folder")
+    return ShardError(
+        f"{storage.url}/{SPEC} is missing: this is not a data set of dkfeat, as `dkfeat featurize` writes it"
+    )
+
+
 class _Success(TypedDict):
     manifest: str
     sha256: Sha256
@@ -127,9 +189,9 @@ def read_spec(storage: Storage) -> dict[str, Any]:
         If a newer version of dkfeat wrote it.
     """
     where = f"{storage.url}/{SPEC}"
-    text = read_required(
-        storage, SPEC, "this is not a data set of dkfeat, as `dkfeat featurize` writes it", _MAX_SMALL_FILE
-    )
+    text = read_existing(storage, SPEC, _MAX_SMALL_FILE)
+    if text is None:
+        raise no_data_set(storage)
     spec = strict_json.parse_object(text, where, max_bytes=_MAX_SMALL_FILE)
     check_format(spec, where)
     typed(spec, _Spec, where)
@@ -242,8 +304,10 @@ def _newest(storage: Storage, *, any_mark: bool) -> Manifest | None:
 
 def _numbers(storage: Storage) -> list[int]:
     """Return the numbers of all manifests, in ascending order."""
-    with faults_as(ShardError, f"{storage.url}: not a data set of dkfeat"):
+    try:
         names = storage.list(META, sizes=False)
+    except OSError as fault:
+        raise no_data_set(storage) from fault
     return sorted(int(match[1]) for match in map(MANIFEST_NAME.fullmatch, names) if match is not None)
 
 

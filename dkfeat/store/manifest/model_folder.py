@@ -13,15 +13,13 @@ from typing import Any
 from dkfeat.canonical import dumps, fingerprint, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.filesystems.urls import path_in
-from dkfeat.store.manifest.metadata import LANDMARKS_NAME
+from dkfeat.store.manifest.metadata import ARRAY_NAME, LANDMARKS_NAME, MODEL_FILE
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import SPEC, Storage, faults_as, read_existing
 from dkfeat.store.storage.local import LocalStorage, check_folder_writable
 
-MODEL_FILE = "model.json"
 SEAL = "sha256"
 """Key in ``model.json`` of the fingerprint of all other keys; models of version 0.1 lack it."""
-ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
 

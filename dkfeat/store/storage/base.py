@@ -422,9 +422,11 @@ class Lock:
 
     def _remove_folders(self) -> None:
         with suppress(OSError):
-            if self._made and {*self._store.list(META, sizes=False)} <= {Path(TMP).name}:
-                for folder in reversed(self._made):
-                    folder.rmdir()
+            if not self._store.is_remote and {*self._store.list(META)} <= {Path(TMP).name, Path(SET_ASIDE).name}:
+                ours = [Path(self._store.url, name) for name in (TMP, SET_ASIDE, META, DATA)]
+                for folder in (*ours, *(each for each in reversed(self._made) if each not in ours)):
+                    with suppress(FileNotFoundError):
+                        folder.rmdir()
 
     def _take(self, break_lock: str | None) -> None:
         text = dumps(self.holder)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,7 +92,7 @@ def test_checkpoints__replace_no_file_of_others_and_lie_in_no_data_set(tmp_path)
     with pytest.raises(ConfigError, match="is not a checkpoint of dkfeat"):
         Checkpoints(tmp_path, {})
     (tmp_path / "shards" / "_dkfeat" / "tmp").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="which is a data set"):
+    with pytest.raises(ConfigError, match="which holds a run"):
         Checkpoints(tmp_path / "shards" / "state", {})
 
 
@@ -195,3 +196,25 @@ def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, folder, t
         assert found[name].tobytes() == expected[name].tobytes()
     assert (tmp_path / "resumed.npz.json").read_text() == (tmp_path / "calm.npz.json").read_text()
     assert sorted(path.name for path in (tmp_path / "state").iterdir()) == [CURRENT, FORMER]
+
+
+@pytest.mark.fault("C-13")
+def test_train__a_second_one_on_a_checkpoint_names_the_first(folder, tmp_path):
+    state = tmp_path / "state"
+    command = [sys.executable, "-c", PROGRAM, folder, tmp_path / "first.npz", json.dumps({"checkpoint": str(state)})]
+    stopped = "import os, signal; os.kill = lambda pid, _, kill=os.kill: kill(pid, signal.SIGSTOP)\n"
+    command[2] = stopped + PROGRAM  # it stops at the point where it would be killed
+    first = subprocess.Popen(command, env=os.environ | {VARIABLE: "after_checkpoint:1"})
+    try:
+        os.waitpid(first.pid, os.WUNTRACED)
+        second = train_process(folder, tmp_path / "second.npz", {"checkpoint": str(state)})
+        assert second.returncode == 1
+        assert re.search(rf"TargetBusyError: {state} is being written by run .*pid {first.pid}", second.stderr)
+        assert not (tmp_path / "second.npz").exists()
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        (state / f".{CURRENT}.tmp").write_bytes(b"cut")  # as killed trainings left it until version 0.2
+        assert train_process(folder, tmp_path / "third.npz", {"checkpoint": str(state)}).returncode == 0
+        assert sorted(path.name for path in state.iterdir()) == [CURRENT, FORMER]
+    finally:
+        first.kill()

@@ -163,7 +163,7 @@ def test_maintenance__of_what_is_no_data_set_makes_nothing(tmp_path, act, folder
         (tmp_path / folder / "data").mkdir()
         (tmp_path / folder / "data" / STRAY).write_bytes(b"mine")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ShardError, match="not a data set"):
+    with pytest.raises(ShardError, match=r"not a data set|no such folder"):
         act(tmp_path / folder)
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -388,7 +388,7 @@ def test_target__without_a_data_set__is_told(tmp_path, what):
     elif what == "not finished":
         open_storage(target).prepare()
     with pytest.raises(
-        ShardError, match=r"not a data set|not a folder of shards|repeat the run of featurize or predict"
+        ShardError, match=r"not a data set|no such folder|not a folder of shards|repeat the run of featurize or predict"
     ):
         reader.read_manifest(open_storage(target))
     with pytest.raises(ShardError):

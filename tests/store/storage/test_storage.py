@@ -465,3 +465,14 @@ def test_order__of_system_calls(tmp_path, monkeypatch):
     calls.clear()
     job.run()
     assert "fsync" not in dict(calls)  # a repeat with nothing to do
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_release__of_a_target_in_which_nothing_was_made__leaves_no_folders(tmp_path, monkeypatch, is_new):
+    monkeypatch.chdir(tmp_path)
+    store = LocalStorage("a/out")
+    if not is_new:  # the user's own folder stays
+        (tmp_path / "a" / "out").mkdir(parents=True)
+    with store.acquire(HOLDER):
+        store.prepare()
+    assert sorted(tmp_path.rglob("*")) == ([] if is_new else [tmp_path / "a", tmp_path / "a" / "out"])
