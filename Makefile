@@ -44,8 +44,8 @@ test-slow: $(VENV)/.stamp-test  ## every test, with other random examples each t
 	@echo "random examples of seed $(SEED); make test-slow SEED=$(SEED) repeats them"
 	@$(BIN)/$(PYTEST) $(EVERY) --hypothesis-profile=random --hypothesis-seed=$(SEED) $(ARGS)
 
-coverage: $(VENV)/.stamp-test  ## make test and the lines of dkfeat that it reaches, compiled loops left out; fails below 85 %
-	@$(BIN)/$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html --cov-fail-under=85 $(ARGS)
+coverage: $(VENV)/.stamp-test  ## make test and the lines of dkfeat that it reaches, compiled loops left out; fails below 95 %
+	@$(BIN)/$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html --cov-fail-under=95 $(ARGS)
 
 faults: $(VENV)/.stamp-test  ## bad input, kills and failing stores: the tests of the fault catalogue
 	@$(BIN)/$(PYTEST) -q -m fault $(ARGS)
