@@ -67,7 +67,9 @@ def _hide_secrets(cause: BaseException | None) -> None:
             return
         cause.args = tuple(map(hide, cause.args))
         if isinstance(cause, OSError):
-            cause.strerror, cause.filename = hide(cause.strerror), hide(cause.filename)
+            for name in ("strerror", "filename"):
+                if (value := getattr(cause, name)) is not None:  # its text would show a None that was set
+                    setattr(cause, name, hide(value))
         cause = cause.__cause__ or cause.__context__
 
 

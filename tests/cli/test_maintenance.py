@@ -110,7 +110,7 @@ def test_break_lock__frees_the_target_of_the_named_run(job):
 
 @pytest.mark.parametrize("name", ["abort", "clean", "status"])
 def test_maintenance__of_no_data_set_exits_3(tmp_path, name):
-    assert "not a data set" in run(name, tmp_path / "none", status=3).stderr
+    assert "there is no such folder" in run(name, tmp_path / "none", status=3).stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -77,6 +77,9 @@ class FakeShards:
         }
         self.seeds: list[int] = []
 
+    def check_features(self) -> None:
+        """They are features."""
+
     def batches(
         self,
         rows: int,

@@ -26,7 +26,7 @@ def test_duplicates__summary_record_and_the_same_command_again(folder):
     assert "bands of" in result.stderr
     lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
     assert lines["rows"].strip() == "4"
-    assert lines["copies"].strip().startswith("1 rows")
+    assert lines["copies"].strip().startswith("1 row ")
     assert lines["rows kept"].strip() == "2, 50.00%"
     assert lines["groups"].strip() == "2, the largest of 2 rows"
     assert "chains" not in result.stdout

@@ -26,7 +26,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a link is 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
-_TRIES = 4  # of a lock whose folders another run removes meanwhile
+_TRIES = 1000  # of a lock whose folders another run removes meanwhile; one takes microseconds
 
 
 def _rename(temporary: str, last: str, tmp: int, target: int) -> None:

@@ -123,7 +123,7 @@ def test_verify_inputs__mistakes_are_told(job, tmp_path):
     folder, _, target = job
     with pytest.raises(SourceNotFoundError):
         dkfeat.verify_inputs(target, str(tmp_path / "none-*"))
-    with pytest.raises(ShardError, match="not a data set"):
+    with pytest.raises(ShardError, match="there is no such folder"):
         dkfeat.verify_inputs(tmp_path / "none", str(folder / "*"))
     with pytest.raises(SpecConflictError, match="n_features"):
         dkfeat.verify_inputs(target, dkfeat.LibsvmSource(str(folder / "*"), n_features=3))
