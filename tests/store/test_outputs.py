@@ -109,6 +109,7 @@ def test_place__may_be_of_its_own_kind(places):
     check_outside(str(places / "shards"), kind="features")
     check_outside(str(places / "model"), kind="a model")
     check_outside(str(places / "foreign" / "model"), kind="a model")
+    (places / "model" / "checkpoint").mkdir()  # what is no file tells nothing
     for name, kind in (
         ("model", "features"),
         ("shards", "a model"),

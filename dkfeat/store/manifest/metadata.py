@@ -137,10 +137,11 @@ def kind_of(folder: Storage) -> str | None:
         Layout of a table, such as "predictions"; "features"; "a model", "a checkpoint", "duplicates", "an evaluation"
         or "a comparison". "a data set" if its spec is damaged or may be replaced, "a run" if it has no spec yet.
     """
-    with suppress(OSError):  # a missing folder, or one that cannot be read
-        for name, part, kind in () if folder.is_remote else _LOCAL_RECORDS:
-            if folder.size(name) and part in folder.read(name, 4096):
+    for name, part, kind in () if folder.is_remote else _LOCAL_RECORDS:
+        with suppress(OSError):  # a missing file, or what is no file
+            if part in folder.read(name, 4096):
                 return kind
+    with suppress(OSError):  # a missing folder, or one that cannot be read
         if not folder.is_remote and None not in map(folder.size, ("work", f"groups/{META}")):
             return "duplicates"  # without a record, as their search was interrupted
         if folder.size(MODEL_FILE) is not None and any(map(ARRAY_NAME.fullmatch, folder.list(""))):

@@ -363,7 +363,8 @@ class Lock:
     break_lock : str, optional
         Run id of a holder on another host that is known to have ended.
     made : iterable of Path
-        Folders that were created for the lock file, parents first; `release` removes them if they are empty.
+        The target's folder and those around it, if they were created for the lock, parents first; `release` removes
+        them if they are empty.
 
     Raises
     ------
@@ -379,14 +380,14 @@ class Lock:
         break_lock: str | None = None,
         made: Iterable[Path] = (),
     ) -> None:
-        self._store, self._made = store, tuple(made)
+        self._store, self._made = store, tuple(made)[::-1]
         self.holder: Mapping[str, Any] = {**holder, **this_process()}
         _held.add(self.holder["run_id"])
         try:
             self._take(break_lock)
         except Exception:
             _held.discard(self.holder["run_id"])
-            self._remove_folders()
+            self._remove_folders(TMP, META, *self._made)
             raise
         except BaseException:  # interrupted, perhaps after the file was created
             self.release()
@@ -411,8 +412,10 @@ class Lock:
             return
         try:
             if (self._store.lock_values() or {}).get("run_id") == self.holder["run_id"]:
+                # before the lock: later, another run may use them
+                self._remove_folders(TMP, SET_ASIDE, DATA, beside=Path(LOCK).name)
                 self._store.remove(LOCK, durable=False)
-            self._remove_folders()
+            self._remove_folders(META, *self._made)
         except OSError as fault:
             logger.warning(
                 "%s/%s could not be removed: %s; the next run on this host takes it over", self._store.url, LOCK, fault
@@ -420,13 +423,13 @@ class Lock:
         finally:
             _held.discard(self.holder["run_id"])
 
-    def _remove_folders(self) -> None:
+    def _remove_folders(self, *folders: str | Path, beside: str = "") -> None:
+        """Remove folders of a target in which nothing was made, up to the first that is missing or not empty."""
         with suppress(OSError):
-            if not self._store.is_remote and {*self._store.list(META)} <= {Path(TMP).name, Path(SET_ASIDE).name}:
-                ours = [Path(self._store.url, name) for name in (TMP, SET_ASIDE, META, DATA)]
-                for folder in (*ours, *(each for each in reversed(self._made) if each not in ours)):
-                    with suppress(FileNotFoundError):
-                        folder.rmdir()
+            usual = Path(TMP).name, Path(SET_ASIDE).name
+            if not self._store.is_remote and {*self._store.list(META, sizes=False)} <= {*usual, beside}:
+                for folder in folders:
+                    Path(self._store.url, folder).rmdir()
 
     def _take(self, break_lock: str | None) -> None:
         text = dumps(self.holder)

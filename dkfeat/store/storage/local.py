@@ -93,14 +93,13 @@ class LocalStorage(Storage):
                     os.fsync(folder)
 
     def _make_folders(self, *names: str) -> list[Path]:
-        """Create the root and folders in it; return those that were missing, parents first."""
+        """Create the root and folders in it; return what was missing of the root and its parents, parents first."""
         root = Path(self._root)
         made = list(takewhile(lambda path: not path.exists(), (root, *root.parents)))[::-1]
         root.mkdir(parents=self._make_parents, exist_ok=True)
         for folder in map(Path, names):
             with self._folder(str(folder.parent)) as parent, suppress(FileExistsError):
                 os.mkdir(folder.name, dir_fd=parent)
-                made.append(root / folder)
         return made
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:  # noqa: D102 -- Storage
@@ -109,7 +108,7 @@ class LocalStorage(Storage):
             tries += 1
             try:
                 return Lock(self, holder, break_lock=break_lock, made=self._make_folders(META, TMP))
-            except FileNotFoundError:  # another run removed its folders meanwhile
+            except (FileNotFoundError, FileExistsError):  # another run removed its folders meanwhile
                 if tries == _TRIES:
                     raise
 

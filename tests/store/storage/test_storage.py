@@ -7,12 +7,12 @@ import pickle
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
-from dkfeat.errors import CommitConflictError, CommitError, ConfigError
+from dkfeat.errors import CommitConflictError, CommitError, ConfigError, TargetBusyError
 from dkfeat.store.storage import local, open_storage
 from dkfeat.store.storage.base import DATA, LOCK, META, TMP, this_process
 from dkfeat.store.storage.local import LocalStorage
@@ -476,3 +476,23 @@ def test_release__of_a_target_in_which_nothing_was_made__leaves_no_folders(tmp_p
     with store.acquire(HOLDER):
         store.prepare()
     assert sorted(tmp_path.rglob("*")) == ([] if is_new else [tmp_path / "a", tmp_path / "a" / "out"])
+
+
+def test_release__removes_no_folder_of_the_next_run_nor_one_of_the_user(tmp_path, monkeypatch):
+    """Another run tries to lock the target before each removal of a folder."""
+    store, taken, rmdir = LocalStorage(str(tmp_path / "out")), [], Path.rmdir
+    (tmp_path / "out" / DATA).mkdir(parents=True)
+    with store.acquire(HOLDER):
+        pass
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [DATA]
+
+    def lock_and_remove(path):
+        with suppress(TargetBusyError):
+            taken.append(store.acquire(HOLDER | {"run_id": "b" * 32}))
+        rmdir(path)
+
+    with store.acquire(HOLDER):
+        store.prepare()
+        monkeypatch.setattr(Path, "rmdir", lock_and_remove)
+    store.create(NAME.replace(DATA, META), b"")
+    assert len(taken) == 1
