@@ -25,6 +25,7 @@ caller with its position.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from typing import Any, ClassVar
@@ -60,16 +61,18 @@ def _hide_secrets(cause: BaseException | None) -> None:
     """Remove the secrets in URLs from the texts of an error and of those that it was raised from."""
 
     def hide(value: Any) -> Any:
-        return without_secrets(str(value)) if isinstance(value, str | PathLike) else value
+        text = str(value) if isinstance(value, str | PathLike) else ""
+        return value if (clean := without_secrets(text)) == text else clean
 
     for _ in range(_MOST_CAUSES):
         if cause is None:
             return
-        cause.args = tuple(map(hide, cause.args))
-        if isinstance(cause, OSError):
-            for name in ("strerror", "filename"):
-                if (value := getattr(cause, name)) is not None:  # its text would show a None that was set
-                    setattr(cause, name, hide(value))
+        with suppress(AttributeError):  # of a frozen class
+            if (args := tuple(map(hide, cause.args))) != cause.args:
+                cause.args = args
+            for name in ("strerror", "filename", "filename2") if isinstance(cause, OSError) else ():
+                if (clean := hide(value := getattr(cause, name))) is not value:
+                    setattr(cause, name, clean)
         cause = cause.__cause__ or cause.__context__
 
 

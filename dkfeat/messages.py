@@ -21,11 +21,11 @@ _HOST = rf"(?<!file)(?<!local)(?:://+|(?:{_SCHEMES}):/|(?<=\w):/(?=[^\s/:@]*:[^\
 """Start of the host of a URL, which is not on this machine; pathlib makes one slash of two."""
 _END = r"(?=['\x22`)\],:;.>]{0,3}(?:[&\s]|$))"
 _STORE = re.compile(  # the secret may contain slashes; a bucket name contains no colon
-    r"((?:s3a?|gc?s|az|abfss?|adl):/+)(?!arn:)[^/\s]*:[^\s'\x22,;)]\S*", re.IGNORECASE
+    r"((?:s3a?|gc?s|az|abfss?|adl):/+)(?!arn:)[^/\s]*:[^\s'\x22`\\,;)]\S*", re.IGNORECASE
 )
 _USER = re.compile(rf"((?<!abfs)(?<!abfss){_HOST})[^/\s]*@", re.IGNORECASE)  # for abfs it is the container
 _PASSWORD = re.compile(  # of a URL that was cut, or with a slash: what is after the colon is no port
-    rf"({_HOST}(?!arn:)(?:\[[^]\s/]*\]|[^/\s:\[]*)):(?=\d*[^\s\d/?#:;,.'\x22)>\]}}-])\S+", re.IGNORECASE
+    rf"({_HOST}(?!arn:)(?:\[[^]\s/]*\]|[^/\s:\[]*)):(?=\d*[^\s\d/?#:;,.'\x22`\\)>\]}}-])\S+", re.IGNORECASE
 )
 _QUERY = re.compile(rf"(https?:/+[^?\s]*)(?:\?\S*?{_END.replace('&', '')})?", re.IGNORECASE)
 _VALUE = re.compile(rf"([?&#]([^=?&#\s]+)=)[^&\s]+?{_END}")

@@ -315,9 +315,8 @@ def _exit_status(error: Exception) -> int:
 
 def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
     if "conf" not in ctx.params and not ctx.params.get("cluster"):  # else the names may be keys of a file
-        sizes = ("n_workers", "threads_per_worker", "memory_limit")
-        for name in set(sizes) & ctx.params.keys():
-            text = re.sub(rf"\b{name}\b", "--" + name.replace("_", "-"), text)
+        for name in {"n_workers", "threads_per_worker", "memory_limit"} & ctx.params.keys():
+            text = re.sub(rf"(?<![\w./-]){name}(?![\w/-]|\.\w)", "--" + name.replace("_", "-"), text)
     _write_error(ctx, text, status, traceback.format_exc() if ctx.find_root().params.get("traceback") else None)
     ctx.exit(status)
 

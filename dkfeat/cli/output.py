@@ -144,7 +144,7 @@ class LogLines:
     def __init__(self, stream: TextIO, **always: Any) -> None:
         self.run = secrets.token_hex(16)
         """128 random bits, in hexadecimal, that identify the lines of this process."""
-        self._stream = stream
+        self._stream, self._write = stream, stream.write  # not what hides secrets later: it knows no JSON
         self._always = {"run": self.run, **always}
         self._writing = threading.Lock()
         self._next = 0.0
@@ -155,7 +155,7 @@ class LogLines:
         known = {key: value for key, value in {**self._always, **fields}.items() if value is not None}
         line = json.dumps({"time": moment, "level": level, "event": event, **_plain(known, printable_lines)})
         with self._writing:
-            self._stream.write(line + "\n")
+            self._write(line + "\n")
             self._stream.flush()
 
     def progress(self, state: ProgressState) -> None:

@@ -133,3 +133,5 @@ def test_memory_limit_too_small__error_names_the_flag_or_the_key(tiny_folder, tm
         outcome = CliRunner().invoke(cli, [*words, *option])
         assert outcome.exit_code == 2
         assert f" {name}='511MiB', but a worker's limit is a size of at least 512 MiB" in outcome.stderr
+    outcome = CliRunner().invoke(cli, ["featurize", "memory_limit.svm", "--out", str(tmp_path / "out")])
+    assert "memory_limit.svm" in outcome.stderr.split()  # the name of a file stays

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -155,6 +155,7 @@ HARMLESS = (
     "tcp://127.0.0.1:8786->tcp://[fe80::1]:8786",
     "'http://host:8080/a@b/c:d'",
     "https://host: 's3://bucket':",
+    r"`tcp://host:8786`, '\"s3://bucket:\" http://host:\n'",
     "file:///data/me@here file:/me@here",
     "/data:/a:b/a@b:c.svm, me@host, token=1",
 )
@@ -221,6 +222,33 @@ def test_errors__in_python_hide_them_in_notes_and_causes():
     assert_clean(*shown, secrets=(PASSWORD, SIGNATURE))
 
 
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Error that refuses to be changed."""
+
+    text: str
+
+
+@pytest.mark.parametrize("cause", [OSError(2, "gone", Path("a")), Frozen("https://user:secret@host")])
+def test_errors__leave_others_that_are_handled_as_they_are(cause):
+    before = dict(vars(cause)), cause.args, getattr(cause, "filename", None)
+    with pytest.raises(ConfigError, match="wrong"):
+        _fail_while(cause)
+    assert (dict(vars(cause)), cause.args, getattr(cause, "filename", None)) == before
+
+
+def _fail_while(cause: Exception) -> None:
+    try:
+        raise cause
+    finally:
+        raise ConfigError("wrong")
+
+
+def test_log_lines__keep_quotes_after_a_url():
+    done = CliRunner().invoke(cli, ["--log-format=json", "inspect", 'none http://host:"'])
+    assert json.loads(done.stderr)["message"].endswith('host:": there is no such folder')
+
+
 def _fail(url: str) -> None:
     try:
         try:
@@ -280,15 +308,18 @@ def test_commands__with_secrets_in_any_parameter__do_not_show_them(path, command
     before = set(made.rglob("*"))
     with (
         web_server({"/x.svm": (made / "x.svm").read_bytes()}, ETag='"1"') as web,
-        dask.config.set({"distributed.comm.timeouts.connect": "1s", "dkfeat.scheduler": "synchronous"}),
+        dask.config.set({"distributed.comm.timeouts.connect": "100ms", "dkfeat.scheduler": "synchronous"}),
     ):
         urls = [web.url("/x.svm", query, user), web.url("/none.svm", query, user)]
         urls += [f"s3://key:{secrets[0]}/x@bucket/x.svm", f"abfs://box@host/x.svm?sv=1&sig={secrets[1]}"]
         urls += [f"{kind}://{user}@127.0.0.1:9/x?token={secrets[1]}" for kind in ("tcp", "memory", "filecache::memory")]
         tested = [each for each in command.params if not getattr(each, "is_flag", False)]
-        for number, (one, url) in enumerate(product(tested, urls)):
-            if one.metavar == "KEY=VALUE" and url != urls[0]:
-                continue
+        pairs = [
+            (one, url)
+            for at, one in enumerate(tested)
+            for url in (urls if isinstance(one, click.Argument) else [urls[at % len(urls)]])
+        ]
+        for number, (one, url) in enumerate(pairs):
             words = ["--traceback", f"--log-format={('text', 'json')[number % 2]}", *path]
             words += ["--json"] * (number % 3 == 0)
             for parameter in command.params:
