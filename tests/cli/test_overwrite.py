@@ -131,21 +131,11 @@ def test_commands__write_into_no_folder_of_another_kind(made, monkeypatch, comma
         assert result.exit_code == 2, (folder, result.output)
         wanted = f"holds {kind}, but the output of this command is {WRITERS[command]}; choose another"
         assert wanted in result.output.replace("\n", " "), (folder, result.output)
-        if kind not in ("an evaluation", "a comparison"):  # which may hold other folders
-            result = run(*command.split(), f"{folder}/new")
-            assert (result.exit_code, "may hold no other files" in result.output) == (2, True), (folder, result.output)
+        if kind not in ("an evaluation", "a comparison"):  # which may hold other folders and files
+            for words in (command, "report shards --out", "predict model rows.svm --out"):
+                result = run(*words.split(), f"{folder}/new.csv")
+                assert (result.exit_code, "may hold no other files" in result.output) == (2, True), result.output
     assert contents(made) == before
-
-
-@pytest.mark.fault("S-20")
-@pytest.mark.parametrize("folder", KINDS)
-def test_files__are_written_into_no_folder_that_holds_no_others(made, monkeypatch, folder):
-    if KINDS[folder] in ("an evaluation", "a comparison"):
-        return
-    monkeypatch.chdir(made)
-    for command in ("report shards --out", "predict model rows.svm --out"):
-        result = run(*command.split(), f"{folder}/page.csv")
-        assert (result.exit_code, "may hold no other files" in result.output) == (2, True), result.output
 
 
 @pytest.mark.fault("S-20")

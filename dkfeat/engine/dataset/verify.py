@@ -18,9 +18,9 @@ from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.record_table import planned_splits
-from dkfeat.store.manifest.records import ShardEntry
+from dkfeat.store.manifest.records import ShardEntry, check
 from dkfeat.store.shards.reader import Checked, Report, ShardReader, check_shard, open_reader, report_of
-from dkfeat.store.storage.base import Storage
+from dkfeat.store.storage.base import SPEC, Storage
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -175,7 +175,10 @@ def resolved_source(
     source = as_source(source, storage_options, spec["input"].get("kind"))
     files = {file.name: file for file in source.files()}
     opened = Opened(source=source, files=tuple(files.values()), target=(storage.url, spec), folders=(storage,))
-    resolved = complete(inherit(opened, None)).source
+    settings = inherit(opened, None)
+    unknown = settings.source.unresolved
+    check(not unknown, f"{storage.url}/{SPEC}: input does not state {', '.join(unknown)}")
+    resolved = complete(settings).source
     if manifest.n_bad_rows and resolved.can_quarantine:
         resolved = resolved.replaced(on_bad_row="quarantine")
     return resolved, files

@@ -103,14 +103,13 @@ class LocalStorage(Storage):
         return made
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:  # noqa: D102 -- Storage
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                return Lock(self, holder, break_lock=break_lock, made=self._make_folders(META, TMP))
-            except (FileNotFoundError, FileExistsError):  # another run removed its folders meanwhile
-                if tries == _TRIES:
-                    raise
+        def lock() -> Lock:
+            return Lock(self, holder, break_lock=break_lock, made=self._make_folders(META, TMP))
+
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError, FileExistsError):  # another run removed its folders meanwhile
+                return lock()
+        return lock()
 
     def create(  # noqa: D102 -- Storage says it
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 
 import fsspec
@@ -14,7 +15,9 @@ import pytest
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.store.storage.base import SPEC
 from tests.engine.helpers import BLOCK, featurized
+from tests.faults.input.test_hostile_records import sealed_spec
 from tests.invariants import verified
 
 ROWS = "".join(f"{1 + i % 2} {1 + i % 3}:{1 + i % 7} {5 + i % 5}:0.5\n" for i in range(400))
@@ -129,6 +132,11 @@ def test_verify_inputs__mistakes_are_told(job, tmp_path):
         dkfeat.verify_inputs(target, dkfeat.LibsvmSource(str(folder / "*"), n_features=3))
     with pytest.raises(ConfigError):
         dkfeat.verify_inputs(target, 3)
+    spec = json.loads((target / SPEC).read_bytes())
+    del spec["input"]["zero_based"]
+    sealed_spec(target / SPEC, json.dumps(spec))
+    with pytest.raises(ShardError, match=f"{SPEC}: input does not state zero_based"):
+        dkfeat.verify_inputs(target, str(folder / "*"))
 
 
 @pytest.fixture
