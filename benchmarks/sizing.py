@@ -158,7 +158,7 @@ def minimum(folder, quick):
         if not succeeds(folder, [*limited, f"{LIMITS[-1]}MiB"], 600):
             raise SystemExit(f"{name} fails with {LIMITS[-1]} MiB")
         most = 20 + 3 * (clock.monotonic() - began)
-        limits = LIMITS[:: 8 if quick else 1]
+        limits = LIMITS[7::8] if quick else LIMITS
         found = bisect(limits, False, key=lambda mib: succeeds(folder, [*limited, f"{mib}MiB"], most))
         emit("minimum", command=name, blocksize_mib=block, limit_mib=limits[found])
 

@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -117,7 +117,8 @@ def _agree(found: NDArray[Any], expected: NDArray[Any]) -> bool:
     """Return True if codes are equal, or features up to the last bits, which may differ between machines."""
     if found.shape != expected.shape or np.issubdtype(expected.dtype, np.integer):
         return np.array_equal(found, expected)
-    return np.allclose(found, expected, rtol=1e-3, atol=1e-3 * float(np.abs(expected).max(initial=0.0)))
+    atol = 1e-3 * float(np.abs(expected).max(initial=0.0))
+    return np.allclose(found, expected, rtol=1e-3, atol=atol, equal_nan=True)
 
 
 def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | str:
@@ -196,7 +197,7 @@ class ClientRunner:
                 self._drive(_Submissions(self.client, plugin, expected, home, self.warned), items, done, home is None)
             finally:
                 # running tasks stop at their next piece when the plugin is removed
-                with suppress(CancelledError):
+                with suppress(ValueError):  # the scheduler has not received it
                     if self.client.status == "running":
                         self._tell_all(partial(scheduler.unregister_worker_plugin, name=name))
         except Exception as error:
@@ -211,9 +212,8 @@ class ClientRunner:
 
     def run_everywhere(self, function: Callable[[], Any]) -> None:
         """See `Runner.run_everywhere`."""
-        with suppress(CancelledError):
-            if self.client.status == "running":
-                self._tell_all(partial(self.client.run, function, on_error="ignore", asynchronous=True))
+        if self.client.status == "running":
+            self._tell_all(partial(self.client.run, function, on_error="ignore", asynchronous=True))
 
     def _tell_all(self, call: Callable[[], Awaitable[Any]]) -> None:
         _tell(self.client, call, SHORT_SECONDS if self.warned else ANSWER_SECONDS)
@@ -278,8 +278,7 @@ class _Submissions:
         self._homes: dict[Any, frozenset[str]] = {}
         self._n_submitted, self._n_sent = count(), Counter[str]()
         self._timeout = GATHER_SECONDS
-        self._workers: Set[str] | None = None  # at the last look; None if a task has ended since then
-        self._lost_before: Set[str] = set()  # workers that were lost before the last result
+        self._lost_before: float | None = None  # time of the last loss before the last result; None: not yet known
 
     def submit(self, batches: Sequence[tuple[Numbered, ...]], *, anywhere: bool = False) -> None:
         """Submit batches, by one message for all of them that prefer the same worker."""
@@ -315,12 +314,13 @@ class _Submissions:
                 values = {}
                 self._refreshed = -math.inf
                 self.refresh()
+            for address in {value for value in values.values() if isinstance(value, str)}:
+                self._send_again(address)
             found = []
             for future in ready:
                 if (value := values.get(future)) is not None:
                     batch = self.pending.pop(future)
                     if isinstance(value, str):
-                        self._send_again(value)
                         self.submit([batch])
                     else:
                         found.append((batch, *value))
@@ -329,7 +329,7 @@ class _Submissions:
                 elif future in self.pending:  # its worker was lost with the result, or the time was too short
                     self._completed.add(future)
             if found:
-                self._workers = None
+                self._lost_before = None
                 return found
 
     def _send_again(self, address: str) -> None:
@@ -395,14 +395,11 @@ class _Submissions:
 
     def _check_losses(self, workers: Mapping[str, Any]) -> None:
         """Raise an error if workers are lost or restarted again and again while no task ends."""
-        if workers and workers.keys() == self._workers:
-            return
-        events = [event for _, event in self._client.get_events("all") if event.get("action") == "remove-worker"]
-        lost = {event["worker"] for event in events if not event.get("expected")}
-        if self._workers is None:
-            self._lost_before = lost
-        self._workers = workers.keys()
-        losses = len(lost - self._lost_before)
+        events = [event for event in self._client.get_events("all") if event[1].get("action") == "remove-worker"]
+        lost = [when for when, event in events if not event.get("expected")]
+        if self._lost_before is None:
+            self._lost_before = max(lost, default=0.0)
+        losses = sum(when > self._lost_before for when in lost)
         if losses >= MOST_LOSSES * max(len(workers), 1):
             raise ClusterError(
                 f"workers were lost or restarted {losses} times while no task ended, perhaps because memory ran out; "
@@ -425,11 +422,12 @@ class _Submissions:
         limit = max(SILENT_SECONDS, 10 * heartbeat_interval(len(seen)))
         if newest != self._newest:
             self._newest, self._changed = newest, now
-        self._stalled = _stalled(workers)
+        self._silent = [address for address in seen if newest - seen[address] > limit]
+        others = {name: worker for name, worker in workers.items() if name not in self._silent}
+        self.threads = {name: worker["nthreads"] for name, worker in others.items()}
+        self._stalled = _stalled(others)
         if self._stalled is None and now - self._changed < limit:
             self._heard = now
-        self._silent = [address for address in seen if newest - seen[address] > limit]
-        self.threads = {name: worker["nthreads"] for name, worker in workers.items() if name not in self._silent}
         for address in self._silent:
             if address not in self._warned:
                 self._warned.add(address)
@@ -473,7 +471,7 @@ def _tell(client: Client, call: Callable[[], Awaitable[Any]], seconds: float) ->
     async def send() -> Any:
         return await call()
 
-    with suppress(OSError):  # the time is up, or a worker is lost, which others do not notice
+    with suppress(OSError, CancelledError):  # the time is up, or a worker or the client is lost
         return asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop).result(seconds)
     return None
 
@@ -485,7 +483,7 @@ def described(item: Any) -> str:
 
 def _other_code(driver: str, workers: Mapping[str, Any]) -> str:
     some = ", ".join(
-        f"{found if isinstance(found, str) else f'a version without a digest ({found})'} on {address}"
+        f"{found if isinstance(found, str) else f'no digest ({found})'} on {address}"
         for address, found in list(workers.items())[:3]
     )
     return (

@@ -79,6 +79,24 @@ class Payload:
         return os.getpid()
 
 
+@dataclass(frozen=True)
+class MissedAtFirst:
+    """Task that does not arrive when it is sent first, as if its worker hung."""
+
+    folder: str
+
+    def __setstate__(self, state):
+        object.__setattr__(self, "folder", state["folder"])
+        with open(f"{self.folder}/tries", "a") as file:  # noqa: PTH123 - appends single bytes
+            file.write("x")
+            if file.tell() == 1:
+                time.sleep(1)
+                raise ConnectionError
+
+    def __call__(self, split, stopped):
+        return split.number
+
+
 def run(runner, task, count):
     got = {}
     runner.run(task, fake_splits(count), lambda split, result: got.__setitem__(split.number, result))
@@ -190,6 +208,23 @@ def test_client_runner__task_travels_once_to_each_worker(cluster_client, tmp_pat
     times = {path.name: len(path.read_text()) for path in tmp_path.iterdir()}
     for pid in pids:
         assert times[str(pid)] <= 2  # the nanny's process may forward the task
+
+
+@pytest.mark.fault("P-20")
+@pytest.mark.cluster
+def test_client_runner__worker_that_missed_the_task_gets_it_for_all_its_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr("dkfeat.engine.runners.distributed.PLUGIN_SECONDS", 1.0)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=16, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        assert len(run(ClientRunner(client), MissedAtFirst(str(tmp_path)), 40)) == 40
+
+
+@pytest.mark.cluster
+def test_client_runner__error_of_a_task_that_cannot_be_pickled(cluster_client):
+    with pytest.raises(TypeError, match="cannot pickle"):
+        run(ClientRunner(cluster_client), FailAt(0, threading.Lock()), 1)
 
 
 @pytest.mark.slow
