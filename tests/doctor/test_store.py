@@ -56,7 +56,7 @@ def test_store__of_a_kind_that_cannot_be_written_fails(url):
     ("method", "broken", "message"),
     [
         ("read", lambda *_: b"other", "was not as it should be"),
-        ("list", lambda *_: {}, "was not as it should be"),
+        ("list", lambda *_, **__: {}, "was not as it should be"),
         ("size", lambda *_: 1, "was not as it should be"),
         ("acquire", lambda *_, **__: nullcontext(), "two runs can hold the lock"),
         ("create", lambda *_, **__: None, "a file was created twice"),
