@@ -20,16 +20,17 @@ _SCHEMES = r"https?|s?ftps?|s3a?|gc?s|az|adl|tcp|tls|wss?|(?:web)?hdfs"
 _HOST = rf"(?<!file)(?<!local)(?:://+|(?:{_SCHEMES}):/|(?<=\w):/(?=[^\s/:@]*:[^\s/]*@))"
 """Start of the host of a URL, which is not on this machine; pathlib makes one slash of two."""
 _END = r"(?=['\x22`)\],:;.>]{0,3}(?:[&\s]|$))"
-_STORE = re.compile(  # the secret may contain slashes; a bucket name contains no colon
-    r"((?:s3a?|gc?s|az|abfss?|adl):/+)(?!arn:)[^/\s]*:[^\s'\x22`\\,;)]\S*", re.IGNORECASE
+# patterns are texts: re compiles and keeps them when they are first used, not when this module is imported
+_STORE = (  # the secret may contain slashes; a bucket name contains no colon
+    r"(?i)((?:s3a?|gc?s|az|abfss?|adl):/+)(?!arn:)[^/\s]*:[^\s'\x22`\\,;)]\S*"
 )
-_USER = re.compile(rf"((?<!abfs)(?<!abfss){_HOST})[^/\s]*@", re.IGNORECASE)  # for abfs it is the container
-_PASSWORD = re.compile(  # of a URL that was cut, or with a slash: what is after the colon is no port
-    rf"({_HOST}(?!arn:)(?:\[[^]\s/]*\]|[^/\s:\[]*)):(?=\d*[^\s\d/?#:;,.'\x22`\\)>\]}}-])\S+", re.IGNORECASE
+_USER = rf"(?i)((?<!abfs)(?<!abfss){_HOST})[^/\s]*@"  # for abfs it is the container
+_PASSWORD = (  # of a URL that was cut, or with a slash: what is after the colon is no port
+    rf"(?i)({_HOST}(?!arn:)(?:\[[^]\s/]*\]|[^/\s:\[]*)):(?=\d*[^\s\d/?#:;,.'\x22`\\)>\]}}-])\S+"
 )
-_QUERY = re.compile(rf"(https?:/+[^?\s]*)(?:\?\S*?{_END.replace('&', '')})?", re.IGNORECASE)
-_VALUE = re.compile(rf"([?&#]([^=?&#\s]+)=)[^&\s]+?{_END}")
-_SECRET_NAME = re.compile(r"sig|token|secret|key|pass|pwd|cred|sas|auth", re.IGNORECASE)
+_QUERY = rf"(?i)(https?:/+[^?\s]*)(?:\?\S*?{_END.replace('&', '')})?"
+_VALUE = rf"([?&#]([^=?&#\s]+)=)[^&\s]+?{_END}"
+_SECRET_NAME = r"(?i)sig|token|secret|key|pass|pwd|cred|sas|auth"
 
 
 def close(name: str, known: Sequence[str]) -> str | None:
@@ -142,9 +143,9 @@ def without_secrets(text: str) -> str:
     """
     if ":/" in text:
         for pattern, rest in (_STORE, r"\1..."), (_USER, r"\1"), (_PASSWORD, r"\1..."), (_QUERY, r"\1"):
-            text = pattern.sub(rest, text)
+            text = re.sub(pattern, rest, text)
     if "=" in text:
-        text = _VALUE.sub(lambda found: f"{found[1]}***" if _SECRET_NAME.search(found[2]) else found[0], text)
+        text = re.sub(_VALUE, lambda found: f"{found[1]}***" if re.search(_SECRET_NAME, found[2]) else found[0], text)
     return text
 
 

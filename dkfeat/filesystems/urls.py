@@ -68,6 +68,7 @@ _S3_OPTIONS: dict[str, Any] = {"retries": {"total_max_attempts": 1, "mode": "sta
 _SECRET = re.compile(r"(^|_)(key|secret|token|pass|password|passwd|credentials?|sas|string)($|_)", re.IGNORECASE)
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "FSSPEC_S3_SECRET", "FSSPEC_S3_TOKEN")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+# of `identifying`, whose results stand in records: unlike those of `without_secrets`, these patterns never change
 _USER = re.compile(r"://[^/\s]*@")
 _STORE = re.compile(
     r"\b(s3a?|gs|gcs|az|abfss?|adl)://(?!arn:)[^/\s]*:\S*", re.IGNORECASE
