@@ -17,7 +17,7 @@ from dkfeat.errors import ParquetError
 from dkfeat.messages import printable
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.parquet.files import Footer, matching_groups, open_parquet, reading
-from dkfeat.sources.parquet.options import ParquetOptions, condition_of
+from dkfeat.sources.parquet.options import ParquetOptions, condition_of, storage_type
 from dkfeat.sources.parquet.schema import Schema, check_schema
 
 if TYPE_CHECKING:
@@ -188,7 +188,11 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
         compared = {column for item in options.filters for column, *_ in item}
         with reading(file):
             check_footer(metadata, file.size, [_first_leaf(parquet.schema_arrow, column) for column in compared])
-        chosen = matching_groups(parquet, file, condition, options.storage_options)
+        # statistics leave out NaN, which passes `!=` and `not in`, so row groups cannot be judged by these
+        negated = {column for item in options.filters for column, operator, _ in item if operator in ("!=", "not in")}
+        kinds = [storage_type(parquet.schema_arrow.field(column).type) for column in negated]
+        if not any(map(pa.types.is_floating, kinds)):
+            chosen = matching_groups(parquet, file, condition, options.storage_options)
     return Footer(
         rows=rows,
         row_bytes=tuple(_VALUE_BYTES * n + _ROW_BYTES * m for n, m in zip(n_values, rows, strict=True)),

@@ -215,7 +215,8 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
         items = [_typed(item, kind) for item in value]
         if is_exact and not any(isinstance(item, str | bool) for item in items):
             return pa.array([item.as_py() for item in items if isinstance(item, pa.Scalar)], kind)
-        return items
+        # sets hold bits: a zero of one sign does not find the other, nor does the statistic -0.0 that writers store
+        return [*items, 0.0, -0.0] if pa.types.is_floating(kind) and 0 in items else items
     if isinstance(value, str) and pa.types.is_temporal(kind):
         return pa.scalar(value).cast(kind).as_py()
     if is_exact and isinstance(value, int | float) and not isinstance(value, bool):

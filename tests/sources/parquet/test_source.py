@@ -2,6 +2,8 @@
 
 import datetime
 import decimal
+import itertools
+import math
 import operator
 
 import numpy as np
@@ -322,6 +324,21 @@ def test_filters__compare_integers_and_decimals_exactly(tmp_path, kind, value):
         filters = [("c", name, [value] if name.endswith("in") else value)]
         found = rows(ParquetSource(path, features="x", filters=filters))[0].toarray().ravel().tolist()
         assert found == [place + 1 for place, is_chosen in enumerate(expected) if is_chosen], name
+
+
+@pytest.mark.parametrize("name", ["==", "!=", "<", ">=", "in", "not in"])
+def test_filters__compare_zeros_and_nan_alike_in_row_groups_of_any_size(tmp_path, name):
+    column = [0.0, -0.0, 1.0, math.nan, 1.0, None, 2.0, 0.0]
+    compare = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">=": operator.ge}
+    compare |= {"in": operator.eq, "not in": operator.ne}
+    for value, size in itertools.product((0, 1, 1.5), (1, 2, 3, 8)):
+        columns = {"x": np.arange(1.0, 9.0), "c": column, "label": [0] * 8}
+        path = write(tmp_path / "a.parquet", columns, row_group_size=size)
+        filters = [("c", name, [value] if name.endswith("in") else value)]
+        found = rows(ParquetSource(path, features="x", filters=filters))[0].toarray().ravel().tolist()
+        passes = [compare[name](item, value) if item is not None else name == "not in" for item in column]
+        expected = list(itertools.compress(range(1, 9), passes))
+        assert found == expected, (value, size)
 
 
 def test_filters__leave_row_groups_out_and_hide_bad_rows(tmp_path):
