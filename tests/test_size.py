@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 29_123
 MOST_MODULES = 200
-MOST_TEST_LINES = 37_245
+MOST_TEST_LINES = 37_250
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

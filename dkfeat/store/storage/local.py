@@ -59,7 +59,7 @@ class LocalStorage(Storage):
 
     def __init__(self, path: str, *, durable: bool = True) -> None:
         self.durable = durable
-        given = Path(path).expanduser()
+        given = Path(os.path.expanduser(path))  # noqa: PTH111 - leaves names of unknown users as they are
         self._root = str(given.absolute())
         self._make_parents = not given.is_absolute()
 

@@ -496,3 +496,8 @@ def test_release__removes_no_folder_of_the_next_run_nor_one_of_the_user(tmp_path
         monkeypatch.setattr(Path, "rmdir", lock_and_remove)
     store.create(NAME.replace(DATA, META), b"")
     assert len(taken) == 1
+
+
+def test_local_storage__takes_the_name_of_an_unknown_user_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert LocalStorage("~nobody-of-this-name").url == str(tmp_path / "~nobody-of-this-name")
