@@ -28,8 +28,8 @@ $(VENV)/.stamp-%: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(if $(filter base,$*),,[$*])'
 	@touch $@
 
-demo: $(VENV)/.stamp-base  ## featurize, train and compare on real data; DATA=my.svm takes your file
-	@$(BIN)/dkfeat demo $(if $(DATA),--data '$(DATA)')
+demo: $(VENV)/.stamp-base  ## featurize, train and compare on real data
+	@$(BIN)/dkfeat demo
 
 test: $(VENV)/.stamp-test  ## each behaviour once, the same examples each time: four minutes on two cores
 	@$(BIN)/$(PYTEST) $(ARGS)

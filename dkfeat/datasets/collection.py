@@ -8,7 +8,6 @@ import errno
 import fcntl
 import gzip
 import hashlib
-import json
 import lzma
 import os
 from collections.abc import Callable, Iterator
@@ -20,9 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from dkfeat.datasets.download import VARIABLE, Download
-from dkfeat.errors import ConfigError, SourceError, cause_of
-from dkfeat.filesystems.urls import Retries, is_url
+from dkfeat.canonical import Count, Sha256, dumps, parse_typed
+from dkfeat.datasets.download import VARIABLE, bytes_received, download
+from dkfeat.errors import ConfigError, ShardError, SourceError, cause_of
+from dkfeat.filesystems.urls import is_url
 from dkfeat.messages import logger_of, nearest
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outside
@@ -295,6 +295,15 @@ def _unusable(folder: Path, fault: OSError) -> SourceError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What is recorded beside a file, as far as it is compared."""
+
+    size: Count
+    sha256: Sha256
+    fetched: str
+
+
 class _File:
     """A file of a data set in its locked folder."""
 
@@ -311,50 +320,45 @@ class _File:
             facts = self._checked(self._path, record, "remove it, and it is fetched again")
             if record is None:  # copied by hand, or the fetch was killed before it wrote the record
                 with suppress(OSError):  # a shared folder of another user: the file is checked each time
-                    self._write_record(facts, {})
+                    self._write_record(facts, None)
             return self._path
         report = None if progress is None else partial(progress, self._file.name)
-        download = Download(self._url, self._part, report)
         try:
-            version = download.run(Retries(retry_seconds, self._url))
+            download(self._url, self._part, retry_seconds, report)
         except SourceError:
             raise
         except OSError as fault:
-            raise self._not_fetched(fault, download) from fault
+            raise self._not_fetched(fault) from fault
         try:
             what = f"it came from {self._url}; see {self._info.page}"
             if record is not None:
                 what += f", and if the collection has a new version, remove {self._record_path}"
             facts = self._checked(self._part, record, what)
         except SourceError:
-            download.forget()  # complete, but not the expected file
+            self._part.unlink()  # complete, but not the expected file
             raise
         self._part.replace(self._path)
-        self._write_record(facts, version)
-        download.forget()
+        self._write_record(facts, self._url)
         return self._path
 
-    def _read_record(self) -> dict[str, Any] | None:
+    def _read_record(self) -> _Record | None:
         try:
-            text = self._record_path.read_bytes()
+            return parse_typed(self._record_path.read_bytes(), _Record, str(self._record_path))
         except FileNotFoundError:
             return None
-        try:
-            record = json.loads(text)
-            return {"size": int(record["size"]), "sha256": str(record["sha256"]), "fetched": str(record["fetched"])}
-        except (ValueError, TypeError, KeyError):
+        except ShardError as fault:
             raise SourceError(
-                f"{self._record_path} is damaged; remove it, and the file beside it is checked and recorded again"
+                f"{fault}: the file is damaged; remove it, and the file beside it is checked and recorded again"
             ) from None
 
-    def _checked(self, path: Path, record: dict[str, Any] | None, to_do: str) -> dict[str, Any]:
+    def _checked(self, path: Path, record: _Record | None, to_do: str) -> dict[str, Any]:
         """Return size, digest and rows of a file after comparing them with the registry and the record."""
         with path.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         facts: dict[str, Any] = {"size": path.stat().st_size, "sha256": digest}
         expected = [(self._file.size, self._file.sha256, to_do)]
         if record is not None:
-            expected.append((record["size"], record["sha256"], f"as on {record['fetched']}; {to_do}"))
+            expected.append((record.size, record.sha256, f"as on {record.fetched}; {to_do}"))
         for size, sha256, remedy in expected:
             self._compare("bytes", size, facts["size"], remedy)
             self._compare("the SHA-256", sha256, digest, remedy)
@@ -376,17 +380,14 @@ class _File:
         except (OSError, EOFError, lzma.LZMAError) as fault:
             raise SourceError(f"{self._path} cannot be decompressed: {fault}; {to_do}") from fault
 
-    def _write_record(self, facts: dict[str, Any], version: dict[str, Any]) -> None:
-        origin = {key: version.get(key) for key in ("url", "etag", "modified")}
-        record = {**facts, **origin, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
-        text = json.dumps(record, indent=1, sort_keys=True) + "\n"
-        LocalFolder(str(self._path.parent)).replace(self._record_path.name, text.encode())
+    def _write_record(self, facts: dict[str, Any], url: str | None) -> None:
+        record = {**facts, "url": url, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
+        LocalFolder(str(self._path.parent)).replace(self._record_path.name, dumps(record))
 
-    def _not_fetched(self, fault: OSError, download: Download) -> SourceError:
-        received = download.bytes_received
+    def _not_fetched(self, fault: OSError) -> SourceError:
+        received = bytes_received(self._part)
         kept = f"{received:,} bytes have been received, and the same call continues after them; " if received else ""
-        if download.has_response:
-            to_do = f"look at {self._info.page} for its current address"
-        else:
-            to_do = f"check the network of this machine, or download the file elsewhere and put it at {self._path}"
-        return SourceError(f"{self._url} cannot be fetched: {cause_of(fault)}; {kept}{to_do}")
+        return SourceError(
+            f"{self._url} cannot be fetched: {cause_of(fault)}; {kept}check the network of this machine and the "
+            f"address at {self._info.page}, or download the file elsewhere and put it at {self._path}"
+        )

@@ -5,14 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dkfeat.errors import ConfigError
 from dkfeat.store.outputs import PNG_MARK
-
-if TYPE_CHECKING:
-    pass
-
 
 BLUE, RED, GREY = "#1f5fa8", "#b8433a", "#8a8f98"
 

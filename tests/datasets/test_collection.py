@@ -24,6 +24,7 @@ from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.toy import PATH, PLACE, TEST, TRAIN, toy
 from tests.sources.web_server import Kept, WebServer
 
+FORMER = "Mon, 01 Jan 2018 00:00:00 GMT"
 ROOT = Path(__file__).parents[2]
 
 
@@ -61,34 +62,20 @@ def test_fetch__brings_both_files_and_records_them(server, folder):
     assert found.train.read_bytes() == TRAIN
     record = json.loads((folder / "toy.scale.json").read_text())
     assert record["sha256"] == hashlib.sha256(TRAIN).hexdigest()
-    assert (record["size"], record["rows"], record["etag"]) == (len(TRAIN), 60_000, '"v1"')
+    assert (record["size"], record["rows"]) == (len(TRAIN), 60_000)
     assert record["url"] == f"{server.address}/{PATH}"
     assert fetch("toy", mirror="http://127.0.0.1:9").files == found.files  # nothing is asked for again
     names = ["toy.scale", "toy.scale.t.bz2"]
     assert left_in(folder) == sorted([".lock", *names, *(f"{name}.json" for name in names)])
 
 
-@pytest.mark.parametrize("by", ["etag", "modified"])
-def test_broken_connection__is_gone_on_with(server, by):
-    server.files[PLACE] = Kept(TRAIN, cuts=[300_000, 300_001, 700_000], etag='"v1"' if by == "etag" else 'W/"v1"')
+def test_broken_connection__is_gone_on_with(server):
+    server.files[PLACE] = Kept(TRAIN, cuts=[300_000, 300_001, 700_000])
     told = []
     assert train_of(server, progress=lambda *state: told.append(state)).read_bytes() == TRAIN
     assert server.ranges == [None, "bytes=300000-", "bytes=300001-", "bytes=700000-"]
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
     assert told[-1] == ("toy.scale", len(TRAIN), len(TRAIN))
-
-
-def test_broken_connection__of_an_earlier_process_is_gone_on_with(server, folder):
-    server.files[PLACE] = Kept(TRAIN, cuts=[500_000, 0, 0, 0, 0, 0, 0, 0, 0])
-    with pytest.raises(
-        SourceError, match=r"ended after 500,000 of .* 500,000 bytes have been received, and the same call continues"
-    ):
-        train_of(server, retry_seconds=0)
-    assert left_in(folder) == [".lock", "toy.scale.part", "toy.scale.part.json"]
-    server.files[PLACE].cuts.clear()
-    server.requests.clear()
-    assert train_of(server).read_bytes() == TRAIN
-    assert server.ranges == ["bytes=500000-"]
 
 
 def test_killed_fetch__is_gone_on_with(server, tmp_path):
@@ -104,39 +91,22 @@ def test_killed_fetch__is_gone_on_with(server, tmp_path):
     assert server.ranges == [None, f"bytes={there}-"]
 
 
-@pytest.mark.parametrize("note", [b"", b"[]", b'{"url": 1', b'{"url": "http://elsewhere/"}'])
-def test_partial_file__of_unknown_origin_is_not_used(server, folder, note):
-    folder.mkdir(parents=True)
-    (folder / "toy.scale.part").write_bytes(b"rubbish" * 1000)
-    if note:
-        (folder / "toy.scale.part.json").write_bytes(note)
-    assert train_of(server).read_bytes() == TRAIN
-    assert server.ranges == [None]
-
-
-@pytest.mark.parametrize("change", ["other bytes", "shorter", "no ranges", "another etag in parts"])
-def test_partial_file__of_another_version_is_begun_anew(server, change):
-    server.files[PLACE] = Kept(TRAIN[:-100], etag='"old"', modified=None, cuts=[900_000, 0, 0, 0, 0, 0, 0])
-    with pytest.raises(SourceError):
+@pytest.mark.parametrize("change", ["other bytes", "shorter", "no ranges"])
+def test_partial_file__of_another_version_is_begun_anew(server, folder, change):
+    server.files[PLACE] = Kept(b"1 1:7\n" * 200_000, modified=FORMER)
+    server.files[PLACE].cuts = [900_000, 0, 0, 0, 0, 0, 0]
+    with pytest.raises(SourceError, match=r"bytes have been received, and the same call continues after them"):
         train_of(server, retry_seconds=0)
-    new = {
-        "other bytes": Kept(TRAIN),
-        "shorter": Kept(TRAIN[:500_000], etag='"old"'),
-        "no ranges": Kept(TRAIN, etag='"old"', ranges=False),
-        "another etag in parts": Kept(TRAIN, etag='"new"', modified='"old"'),
-    }
-    server.files[PLACE] = new[change]
+    assert left_in(folder) == [".lock", "toy.scale.part"]
+    server.requests.clear()
+    server.files[PLACE] = Kept(TRAIN, modified=FORMER, ranges=False) if change == "no ranges" else Kept(TRAIN)
     if change == "shorter":
+        server.files[PLACE] = Kept(TRAIN[:500_000], modified=FORMER)
         with pytest.raises(SourceError, match="expected 60,000 rows"):
             train_of(server)
         server.files[PLACE] = Kept(TRAIN)
     assert train_of(server).read_bytes() == TRAIN
-
-
-def test_server__that_names_no_version_is_asked_for_all(server):
-    server.files[PLACE] = Kept(TRAIN, etag=None, modified=None, cuts=[500_000])
-    assert train_of(server).read_bytes() == TRAIN
-    assert server.ranges == [None, None]
+    assert server.ranges[0] == f"bytes={900_000}-"
 
 
 def test_server__that_names_no_size_is_believed_for_the_right_rows_only(server, folder):
@@ -165,7 +135,7 @@ def test_redirect__to_another_protocol_is_refused(server):
 
 def test_not_found__names_the_page_to_look_at(server, folder):
     del server.files[PLACE]
-    with pytest.raises(SourceError, match=r"404: Not Found; look at https://www.csie.ntu.edu.tw/.*multiclass.html for"):
+    with pytest.raises(SourceError, match=r"404: Not Found; .* address at https://www\S+/multiclass.html, or"):
         train_of(server)
     assert len(server.requests) == 1
     assert left_in(folder) == [".lock"]
@@ -226,7 +196,7 @@ def test_packed_file__that_cannot_be_unpacked_is_refused(server, content):
 def test_record__that_is_damaged_names_itself(server, folder):
     train_of(server)
     (folder / "toy.scale.json").write_text("{")
-    with pytest.raises(SourceError, match=r"toy.scale.json is damaged; remove it"):
+    with pytest.raises(SourceError, match=r"toy.scale.json: .* is damaged; remove it"):
         train_of(server)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dkfeat
-from dkfeat.cli.commands.demo import _divide
+from dkfeat.cli.commands.demo import _digit_files
 from dkfeat.datasets import DATASETS, fetch
 from dkfeat.errors import DkfeatError
 from dkfeat.learn.predict import predict_file
@@ -79,7 +79,7 @@ WRITERS = {
     "labels.parquet": _predict("labels.parquet"),
     "page.html": lambda folder, *_: write_output(folder / "page.html", "<html>"),
     "part.json": lambda folder, *_: write_whole(folder / "part.json", "{}"),
-    "train.svm": lambda folder, *_: _divide([b"1 1:1\n"] * 9, (folder / "train.svm", folder / "test.svm"), 0),
+    "train.svm": lambda folder, *_: _digit_files(folder, 0),
     "checkpoint": lambda folder, *_: Checkpoints(folder, {}).save({}, {"coef": np.ones(9)}),
     "model.json": lambda folder, model, _: model.save(folder),
     "toy.scale": lambda folder, _, server: fetch("toy", part="train", folder=folder.parent, mirror=server.address),

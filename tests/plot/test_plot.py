@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from scipy.stats import entropy
 from sklearn.datasets import load_digits
 
 import dkfeat
@@ -86,81 +86,34 @@ def test_variance_curves__refuse_what_has_none(axes):
         plot.variance_curves({"mine": ([0.1, 0.5], [1.0])}, ax=axes)
 
 
-def test_code_histogram__counts_codes(axes):
-    codes = np.array([[0, 1], [0, 3], [2, 1]])
-    plot.code_histogram(codes, ax=axes)
-    assert [round(bar.get_height() * 6) for bar in axes.patches] == [2, 2, 1, 1]
-    one = plot.code_histogram(codes, component=0, bits=3, ax=Figure().add_subplot())
-    assert [round(bar.get_height() * 3) for bar in one.patches] == [2, 0, 1, 0, 0, 0, 0, 0]
-    wide = plot.code_histogram(np.array([[2**16 - 1]]), ax=Figure().add_subplot())
-    assert len(wide.patches) == 256
-    assert wide.patches[-1].get_height() == 1
-
-
-def test_code_entropy__is_that_of_each_bit(axes):
-    codes = np.array([[0, 3], [1, 3], [2, 3], [3, 3]])  # two even bits; two bits that all rows share
-    plot.code_entropy(codes, ax=axes)
-    assert [bar.get_height() for bar in axes.patches] == [0.5, 0.5]
-    assert axes.get_title() == "1.00 of 2 bits a code, 4 rows"
-    uneven = plot.code_entropy(np.array([[0], [0], [0], [1]]), ax=Figure().add_subplot())
-    assert uneven.patches[0].get_height() == pytest.approx(0.8112781)
-
-
-def test_codes__of_a_data_set_are_those_of_its_map(data, axes):
-    encoded, features = data.codes(), data.map
-    mine = plot.code_histogram(encoded, features=features, ax=axes)
-    theirs = plot.code_histogram(data, ax=Figure().add_subplot())
-    assert [bar.get_height() for bar in mine.patches] == [bar.get_height() for bar in theirs.patches]
+def test_code_entropy__is_that_of_each_bit(data, axes):
+    features = GCWSFeatures(4, i_bits=2, t_bits=1, random_state=0).fit(np.eye(5))
+    X = np.vstack([np.eye(5), np.zeros((2, 5))])  # rows without features do not count
+    plot.code_entropy(features.encode(X), features=features, ax=axes)
+    bits = features.transform(X).toarray()[:5].reshape(5, 4, 8).argmax(axis=2)[..., None] >> [0, 1, 2] & 1
+    expected = entropy([bits.mean(axis=0), 1 - bits.mean(axis=0)], base=2).mean(axis=0)
+    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], expected)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "t0"]
+    assert axes.get_title().endswith(" of 3 bits a code, 5 rows")
     some = plot.code_entropy(data, max_rows=20, ax=Figure().add_subplot())
     assert 15 <= int(some.get_title().split()[-2]) <= 20
-    levels = GCWSFeatures(4, i_bits=3, t_bits=1, random_state=0).fit(np.eye(5))
-    ticks = plot.code_entropy(levels.encode(np.eye(5)), features=levels, ax=Figure().add_subplot()).get_xticklabels()
-    assert [tick.get_text() for tick in ticks] == ["0", "1", "2", "t0"]
     darts = DartFeatures(4, bits=3, random_state=0).fit(np.eye(5))
     ticks = plot.code_entropy(darts.encode(np.eye(5)), features=darts, ax=Figure().add_subplot()).get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["0", "1", "2"]
-    with pytest.raises(ConfigError, match="need their map"):
-        plot.code_histogram(encoded, features=FourierFeatures(4, random_state=0).fit(np.eye(5)))
+    for map_ in (None, FourierFeatures(4, random_state=0).fit(np.eye(5))):
+        with pytest.raises(ConfigError, match="need their map"):
+            plot.code_entropy(features.encode(X), features=map_)
     with pytest.raises(ConfigError, match="no row has features"):
-        plot.code_histogram(darts.encode(np.zeros((2, 5))), features=darts, ax=axes)
-
-
-@pytest.mark.parametrize(
-    ("codes", "message"),
-    [
-        (np.ones((2, 2)), "must be integers from 0"),
-        (np.array([[-1]]), "must be integers from 0"),
-        (np.empty((0, 3), int), "must be integers from 0"),
-        (GCWSFeatures(4, random_state=0).fit(np.eye(2)).encode(np.eye(2)), "need their map"),
-    ],
-)
-def test_codes__refuse_what_holds_none(axes, codes, message):
-    with pytest.raises(ConfigError, match=message):
-        plot.code_histogram(codes, ax=axes)
-
-
-def test_shard_sizes__of_a_data_set_a_manifest_and_numbers(data, axes):
-    rows = [entry.rows for entry in data.manifest.shards]
-    for shards in (data, data.manifest, rows):
-        drawn = plot.shard_sizes(shards, ax=Figure().add_subplot())
-        assert [bar.get_height() for bar in drawn.patches] == rows
-    plot.shard_sizes(data, unit="bytes", ax=axes)
-    assert axes.get_ylabel() == "KiB"
-    assert axes.patches[0].get_height() == data.manifest.shards[0].size / 1024
-    assert plot.shard_sizes([3 << 20], unit="bytes", ax=Figure().add_subplot()).get_ylabel() == "MiB"
-    assert len(plot.shard_sizes([7] * 1000, ax=Figure().add_subplot()).patches) == 1  # one outline for many
-    assert plot.shard_sizes([], ax=Figure().add_subplot()).get_legend() is None
-    with pytest.raises(ConfigError, match="unit='files'"):
-        plot.shard_sizes(data, unit="files", ax=axes)
+        plot.code_entropy(darts.encode(np.zeros((2, 5))), features=darts)
 
 
 def test_a_new_figure__is_pyplots_and_leaves_its_settings_alone():
     before = dict(plt.rcParams)
-    drawn = plot.shard_sizes([1, 2])
+    drawn = plot.kernel_estimates([0.2, 0.5], [0.3, 0.4])
     try:
         assert plt.gcf() is drawn.figure
         assert dict(plt.rcParams) == before
-        assert drawn.patches[0].get_facecolor() == to_rgba("#1f5fa8")
+        assert not drawn.spines["top"].get_visible()  # dkfeat's style
     finally:
         plt.close(drawn.figure)
 
@@ -174,4 +127,4 @@ def test_pictures_page__runs(tmp_path, monkeypatch, capsys):
         plt.close("all")
     assert "GMM: 2,016 pairs of rows, root mean squared error 0.0" in capsys.readouterr().out
     assert names["pairs"].share_within > 0.85
-    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "variances.png", "shards.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "variances.png", "bits.png"}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,6 @@ from dkfeat.cli.declared import LOCAL_FOLDER, Choice
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading, log_of
 from dkfeat.cli.options import output_options
 from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_result, summary, table
-from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import printable, show_bytes
 
 if TYPE_CHECKING:
@@ -26,15 +23,12 @@ if TYPE_CHECKING:
 
 HELD_OUT = 0.5
 """Share of rows kept for testing."""
-READ_BYTES = 1 << 20
 REPORT_SECONDS = 5.0
 """Seconds between two progress reports of a download."""
 
 
 @click.command(cls=DkfeatCommand)
 @heading("Data and features")
-@click.option("--data", metavar="FILE", help="Your LIBSVM file. Left out: handwritten digits, part of scikit-learn.")
-@click.option("--test", metavar="FILE", help="Rows to test on. Left out: a random half of FILE, by seed.")
 @click.option(
     "--out", type=LOCAL_FOLDER, default="demo", show_default=True, metavar="DIR", help="Folder for all output."
 )
@@ -43,39 +37,28 @@ REPORT_SECONDS = 5.0
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @output_options
 @click.pass_context
-def demo(
-    ctx: click.Context,
-    /,
-    data: str | None,
-    test: str | None,
-    out: str,
-    n_components: int,
-    i_bits: int,
-    seed: int,
-) -> None:
-    """Run all steps on real data and compare accuracies.
+def demo(ctx: click.Context, /, out: str, n_components: int, i_bits: int, seed: int) -> None:
+    """Run all steps on handwritten digits and compare accuracies.
 
     A linear model on the features is compared with one on the raw columns. The
-    commands that run are shown as you would type them.
+    commands that run are shown as you would type them. The rows are part of
+    scikit-learn; for your own, run these commands, or `dkfeat compare`.
 
     For example:
       dkfeat demo
-      dkfeat demo --data my.svm
-      dkfeat demo --data my.svm --json
+      dkfeat demo --n-components 256 --json
     """
     import shlex
 
     from dkfeat.store.outputs import check_outside
     from dkfeat.validation import check_integer
 
-    if data is None and test is not None:
-        raise ConfigError("--test needs --data; the digits are divided into training and test rows")
     check_integer(seed, "seed", low=0, high=2**64 - 1)
-    folder = Path(out) / _rows_folder(data, test, seed)
+    folder = Path(out) / (f"digits-{seed}" if seed else "digits")
     run_folder = folder / f"k{n_components}-b{i_bits}"
     check_outside(run_folder, kind="a demonstration")
     run_folder.mkdir(parents=True, exist_ok=True)
-    train_file, test_file = _files(data, test, folder, seed)
+    train_file, test_file = map(str, _digit_files(folder, seed))
     train_shards, test_shards, model = (str(run_folder / name) for name in ("train", "test", "model"))
     _compile(n_components, i_bits)
     options = ["--n-components", str(n_components), "--i-bits", str(i_bits)]
@@ -127,69 +110,22 @@ def _compile(n_components: int, i_bits: int) -> None:
         featurize(row, Path(scratch) / "row", GCWSFeatures(n_components, i_bits=i_bits), progress=False)
 
 
-def _rows_folder(data: str | None, test: str | None, seed: int) -> str:
-    """Name of the folder for these rows; changed files get another name, so that shards always match their rows."""
-    if data is None:
-        return f"digits-{seed}" if seed else "digits"
-    from dkfeat.canonical import fingerprint
-    from dkfeat.sources.libsvm.source import LibsvmSource
-
-    paths = [data] if test is None else [data, test]
-    identities = [file.identity for path in paths for file in LibsvmSource(path).files()]
-    stem = re.sub(r"[^A-Za-z0-9_-]", "-", Path(data).name.split(".")[0])
-    return f"{stem}-{fingerprint([*identities, seed])[:8]}"
-
-
-def _files(data: str | None, test: str | None, folder: Path, seed: int) -> tuple[str, str]:
+def _digit_files(folder: Path, seed: int) -> tuple[Path, Path]:
     """Return the files of training and test rows; those that `folder` has are left untouched, so are their shards."""
-    if data is not None and test is not None:
-        return data, test
-    files = folder / "train.svm", folder / "test.svm"
-    if data is None:
-        note(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {files[0]} and {files[1]}.")
-    else:
-        note(f"A random half of the rows of {data} goes to {files[1]}, the others to {files[0]}.")
-    if not all(file.exists() for file in files):
-        _divide(_digit_lines() if data is None else _lines_of(data), files, seed)
-    if not all(file.stat().st_size for file in files):
-        raise InputError(f"{data}: the rows are too few to hold some out; give --test")
-    return str(files[0]), str(files[1])
-
-
-def _digit_lines() -> list[bytes]:
-    from sklearn.datasets import dump_svmlight_file, load_digits
-
-    text = io.BytesIO()
-    dump_svmlight_file(*load_digits(return_X_y=True), text, zero_based=False)
-    return text.getvalue().splitlines(keepends=True)
-
-
-def _lines_of(data: str) -> Iterator[bytes]:
-    """Rows of a file as lines, decompressed, without blank and comment lines."""
-    from dkfeat.sources.contents import open_content
-    from dkfeat.sources.libsvm.source import LibsvmSource
-
-    for file in LibsvmSource(data).files():
-        with open_content(file) as stream:
-            buffer, rest = memoryview(bytearray(READ_BYTES)), b""
-            while n_bytes := stream.readinto(buffer):
-                *lines, rest = (rest + bytes(buffer[:n_bytes])).split(b"\n")
-                yield from (line + b"\n" for line in lines if line.split(b"#")[0].strip())
-            if rest.split(b"#")[0].strip():
-                yield rest + b"\n"
-
-
-def _divide(lines: Iterable[bytes], files: tuple[Path, Path], seed: int) -> None:
-    """Split lines between two files by seed."""
     import numpy as np
+    from sklearn.datasets import dump_svmlight_file, load_digits
 
     from dkfeat.store.manifest.model_folder import LocalFolder
 
-    random = np.random.default_rng(seed)
-    folder = LocalFolder(str(files[0].parent))
-    with folder.writing(files[0].name) as train, folder.writing(files[1].name) as test:
-        for line in lines:
-            (train, test)[random.random() < HELD_OUT].write(line)
+    files = folder / "train.svm", folder / "test.svm"
+    note(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {files[0]} and {files[1]}.")
+    pixels, digits = load_digits(return_X_y=True)
+    held_out = np.random.default_rng(seed).random(len(digits)) < HELD_OUT
+    for file, rows in zip(files, (~held_out, held_out), strict=True):
+        if not file.exists():
+            with LocalFolder(str(folder)).writing(file.name) as stream:
+                dump_svmlight_file(pixels[rows], digits[rows], stream, zero_based=False)
+    return files
 
 
 def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
