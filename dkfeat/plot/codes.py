@@ -59,9 +59,8 @@ def code_entropy(
     >>> [float(bar.get_height()) for bar in ax.patches]
     [0.0, 1.0]
     """
-    if isinstance(codes, PackedCodes):
-        packed = codes
-    else:
+    packed: Any = codes
+    if not isinstance(codes, PackedCodes):
         if codes.spec["output"]["layout"] != "codes":
             raise ConfigError(
                 f"these shards hold the layout {codes.spec['output']['layout']!r}, not codes; the maps gcws and dart "
