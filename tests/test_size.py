@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 28_762
 MOST_MODULES = 199
-MOST_TEST_LINES = 37_069
+MOST_TEST_LINES = 37_076
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -25,9 +25,9 @@ PNG_MARK = ("Software", "dkfeat")
 _MARKS = (MARK.encode(), "\0".join(PNG_MARK).encode())
 _HEAD_BYTES = 4096
 _DATA_SETS = ("features", *TABLES)
-_OPEN = ("an evaluation", "a comparison")
+_OPEN = ("a checkpoint", "an evaluation", "a comparison")
 """Kinds of folders that may also hold other files and folders."""
-_AROUND = {"pairs": "duplicates", "groups": "duplicates", "a checkpoint": "a checkpoint"}
+_AROUND = {"pairs": "duplicates", "groups": "duplicates"}
 """Kinds of folders that are parts of a folder of another kind."""
 
 

@@ -131,7 +131,7 @@ def test_commands__write_into_no_folder_of_another_kind(made, monkeypatch, comma
         assert result.exit_code == 2, (folder, result.output)
         wanted = f"holds {kind}, but the output of this command is {WRITERS[command]}; choose another"
         assert wanted in result.output.replace("\n", " "), (folder, result.output)
-        if kind not in ("an evaluation", "a comparison"):  # which may hold other folders and files
+        if kind not in ("a checkpoint", "an evaluation", "a comparison"):  # which may hold other folders and files
             for words in (command, "report shards --out", "predict model rows.svm --out"):
                 result = run(*words.split(), f"{folder}/new.csv")
                 assert (result.exit_code, "may hold no other files" in result.output) == (2, True), result.output
@@ -240,3 +240,10 @@ def test_log__of_a_folder_that_is_not_writable_is_continued(made, monkeypatch):
     check_log(str(log))
     with pytest.raises(CommitError):
         check_log(str(made / "new.log"))
+
+
+def test_train__checkpoint_beside_other_files_refuses_no_outputs_there(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run("train", made / "shards", "--epochs", "1", "--checkpoint", ".", "--out", "model").exit_code == 0
+    assert run("predict", "model", made / "rows.svm", "--out", "labels.csv").exit_code == 0
