@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 28_762
-MOST_MODULES = 199
-MOST_TEST_LINES = 37_076
+MOST_CODE = 28_952
+MOST_MODULES = 200
+MOST_TEST_LINES = 37_163
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -22,6 +22,7 @@ from dkfeat.neighbors import Duplicates
 from dkfeat.neighbors.deduplication.result import GROUPS, RECORD, column_parts
 from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report import page
+from dkfeat.report.estimates import safe_source
 from dkfeat.store.commit.run_log import read_logs
 from dkfeat.store.storage.base import SPEC
 
@@ -330,7 +331,7 @@ def _read_features(
     try:
         data = _shards_of(found, groups)
         if not given:
-            source, note = page.safe_source(read_logs(data.shards.storage))
+            source, note = safe_source(read_logs(data.shards.storage))
             if note:
                 return {}, note
         rows = RowsOfSource.of(data, source, storage_options if given else None)

@@ -1,4 +1,4 @@
-"""Pages of reports: their files, the sources that logs name, and charts as SVG in the colours of the page."""
+"""Pages of reports: their files, and charts as matplotlib's SVG with searchable text and the colours of the page."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.filesystems.urls import is_url
 from dkfeat.html import card, render
+from dkfeat.maps._kernel_estimates import error_band
 from dkfeat.plot.style import STYLE, has_matplotlib
 from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
-    from dkfeat.store.commit.run_log import RunLog
+    from dkfeat.maps._kernel_estimates import KernelPairs
 
 
 class Page:
@@ -157,6 +157,25 @@ def bars(title: str, values: Sequence[tuple[str, float]], show: Callable[[float]
     return _figure(paint, title, caption, height=0.15 + 0.23 * len(values))
 
 
+def estimates(title: str, pairs: KernelPairs, kept: NDArray[np.int64], caption: str) -> str:
+    """Chart of kernel estimates against exact values, a dot for each of the `kept` pairs, with the theoretical band."""
+
+    def paint(axes: Any) -> None:
+        exact, estimated = pairs.exact[kept], pairs.estimates[kept]
+        if pairs.deviations is not None:
+            at, error = error_band(pairs.exact, pairs.deviations)
+            axes.fill_between(at, at - 2 * error, at + 2 * error, color=QUIET, alpha=0.25, linewidth=0)
+        values = np.concatenate([exact, estimated])
+        ends = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+        axes.plot(ends, ends, color=QUIET, linewidth=1)
+        size = 12 if len(kept) <= 500 else 5
+        axes.scatter(exact, estimated, size, color=MARK, alpha=0.45, linewidths=0, gid="dots")
+        slack = 0.03 * (ends[1] - ends[0]) or 0.5
+        axes.set(xlabel=f"exact {pairs.kernel}", ylabel="estimate", ylim=(ends[0] - slack, ends[1] + slack))
+
+    return _figure(paint, title, caption, height=4.2)
+
+
 def _short() -> Any:
     from matplotlib.ticker import EngFormatter
 
@@ -183,22 +202,3 @@ def _figure(paint: Callable[[Any], None], title: str, caption: str, height: floa
         inside = inside.replace(color, variable)
     box = f"0 0 {72 * WIDTH:g} {72 * height:g}"
     return render("chart.html", title=title, caption=caption, box=box, inside=inside)
-
-
-def remembered_source(logs: Sequence[RunLog]) -> Sequence[str]:
-    """Return the paths, patterns and URLs of the source that the last log names; empty if none does."""
-    return next((log.sources for log in reversed(logs) if log.sources), ())
-
-
-def safe_source(logs: Sequence[RunLog]) -> tuple[list[str], str]:
-    """Return the source that the last log names, and the reason why it may not be opened; empty if it may.
-
-    Logs are not trusted, since others may write to their folder: of the sources that logs name, no URL is opened and no
-    tree is searched. The caller reads only files in the manifest.
-    """
-    remembered = remembered_source(logs)
-    if not remembered:
-        return [], "No log names the source; give it to the report too."
-    if any(is_url(place) or "**" in place for place in remembered):
-        return [], f"The source is {', '.join(remembered)[:200]}; give it to the report too, so that it may be read."
-    return list(remembered), ""

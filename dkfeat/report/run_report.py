@@ -1,8 +1,8 @@
-"""Report of the runs of a data set, from its manifest and its logs."""
+"""Report of the runs of a data set, from its manifest, its logs and, if still available, its source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from os import PathLike
@@ -13,18 +13,22 @@ import numpy as np
 from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
 from dkfeat.engine.open import Target, as_target, target_parameters
 from dkfeat.engine.resolve import DROPPED
+from dkfeat.errors import ConfigError
 from dkfeat.html import card, render
 from dkfeat.messages import counted, printable, show_bytes, show_label
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report import page
+from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
 from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
 from dkfeat.store.commit.status import Status, status
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset
+    from dkfeat.maps._kernel_estimates import KernelPairs
+    from dkfeat.sources.base import Source
 
 
-SPEED_STEPS = 48
+MOST_DOTS, SPEED_STEPS = 1500, 48
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
 LABEL_BYTES = 1 << 30
@@ -51,6 +55,10 @@ class RunReport(page.Page):
     """Counts of labels; None if nothing is committed, or rows have no labels or more than a hundred."""
     bad_rows: tuple[QuarantinedRow, ...]
     """First quarantined rows, as `ShardDataset.quarantine` gives them."""
+    kernel: Estimates | None
+    """Kernel estimates; None if the source could not be read."""
+    kernel_note: str
+    """Reason why there are no kernel estimates; empty if there are."""
 
     def __repr__(self) -> str:
         figures = list(self.figures.items())[:3]
@@ -67,7 +75,7 @@ class RunReport(page.Page):
 
     @property
     def _inputs(self) -> list[str]:  # type: ignore[override]
-        return [place for place in page.remembered_source(self.logs) if "**" not in place]
+        return [place for place in remembered_source(self.logs) if "**" not in place]
 
     @property
     def last_run(self) -> RunLog | None:
@@ -94,6 +102,8 @@ class RunReport(page.Page):
         stage = None if self.last_run is None else self.last_run.main_stage
         if stage is not None and stage.seconds > 0:
             figures["rows a second"] = f"{stage.rows / stage.seconds:,.0f}"
+        if self.kernel is not None:
+            figures["error of an estimate"] = f"{self.kernel.pairs.error:.3g}"
         return figures
 
     def to_mapping(self) -> dict[str, Any]:
@@ -119,6 +129,7 @@ class RunReport(page.Page):
         if self.labels is not None:
             known["labels"] = asdict(self.labels) | {"counts": [list(pair) for pair in self.labels.counts.items()]}
         known["runs"] = [_log_mapping(log) for log in self.logs]
+        known["kernel_estimates"] = {"note": self.kernel_note} if self.kernel is None else self.kernel.to_mapping()
         return known
 
     def to_html(self) -> str:
@@ -134,6 +145,7 @@ class RunReport(page.Page):
             speed=_speed_charts(self.logs, self.last_run),
             shard_facts=[_quantiles(name, values) for name, values in sizes.items() if values],
             dropped=None if self.data is None else self.data.spec.get(DROPPED),
+            estimates=None if self.kernel is None else _estimates_chart(self.kernel.pairs),
             **_label_values(self.labels, self.data),
         )
 
@@ -145,16 +157,31 @@ def _log_mapping(log: RunLog) -> dict[str, Any]:
 
 
 @target_parameters
-def run_report(target: str | PathLike[str] | Target) -> RunReport:
-    r"""Report on the runs of a data set: speed, shards, labels and bad rows.
+def run_report(
+    target: str | PathLike[str] | Target,
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    *,
+    pair_rows: int = 256,
+    random_state: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+) -> RunReport:
+    r"""Report on the runs of a data set: speed, shards, labels, bad rows, and errors of kernel estimates.
 
     The function writes nothing and does not disturb a run in progress. It reads labels from up to 1 GiB of shards,
-    spread over the data set.
+    spread over the data set, and the first rows of up to eight splits of the source.
 
     Parameters
     ----------
     target : str, path or Target
         Folder or URL of the data set that `dkfeat.featurize` or `dkfeat.predict` wrote or is writing.
+    source : LibsvmSource, ParquetSource, path, glob, URL, a list of these, or None
+        Source as passed to `featurize`. None: the local files that the last run read, if they are unchanged.
+    pair_rows : int, default=256
+        Number of rows whose pairs are compared with the exact kernel; 0 skips the comparison.
+    random_state : int, default=0
+        Seed for the choice of these rows.
+    storage_options : mapping or None
+        Options of the storage for a source given by URL.
 
     Returns
     -------
@@ -165,6 +192,10 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
     ------
     dkfeat.errors.ShardError
         If there is no data set, or its files contradict each other.
+    dkfeat.errors.ConfigError
+        If `source` is not a source, or is given for predictions.
+    dkfeat.errors.SourceNotFoundError
+        If no file matches the given `source`.
 
     Examples
     --------
@@ -174,8 +205,8 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
     >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
     >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
     >>> report = dkfeat.run_report(folder / "features")
-    >>> report.labels.counts, report.logs[0].outcome
-    ({-1: 1, 1: 2}, 'committed')
+    >>> report.labels.counts, report.logs[0].outcome, report.kernel.n_rows
+    ({-1: 1, 1: 2}, 'committed', 3)
     >>> report.save(folder / "report.html")
     """
     place = as_target(target)
@@ -186,6 +217,13 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
         if state.committed is None
         else open_shards(place.path, storage_options=place.storage_options, verify="size")
     )
+    kernel, note = None, "Nothing is committed yet."
+    if data is not None and not data.has_features:
+        if source is not None:
+            raise ConfigError(f"{storage.url} holds {data.layout}, for which no source is read; leave it out")
+        note = f"These are {data.layout}; kernel estimates are about features."
+    elif data is not None:
+        kernel, note = estimate_kernel(data, source, logs, pair_rows, random_state, storage_options)
     return RunReport(
         target=storage.url,
         status=state,
@@ -193,6 +231,8 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
         logs=logs,
         labels=None if data is None else _read_labels(data),
         bad_rows=() if data is None else tuple(islice(data.quarantine(), BAD_ROWS)),
+        kernel=kernel,
+        kernel_note=note,
     )
 
 
@@ -224,6 +264,13 @@ def _speed(stage: StageLog, log: RunLog) -> str:
 def _quantiles(name: str, values: Sequence[int]) -> dict[str, object]:
     low, middle, high = (f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
     return {"": name, "least": low, "median": middle, "most": high, "total": f"{sum(values):,}"}
+
+
+def _estimates_chart(pairs: KernelPairs) -> str:
+    kept = np.random.default_rng(0).permutation(len(pairs))[:MOST_DOTS]
+    caption = f"A dot is a pair of rows, {len(kept):,} of {len(pairs):,} pairs"
+    caption += "" if pairs.deviations is None else "; the band is two standard errors by theory"
+    return page.estimates("Estimates against the exact kernel", pairs, kept, f"{caption}.")
 
 
 def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict[str, Any]:

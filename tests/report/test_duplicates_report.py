@@ -99,20 +99,6 @@ def test_source__that_no_log_names_is_given(made, tmp_path):
         dkfeat.duplicates_report(folder / "found", folder / "none.parquet")
 
 
-@pytest.mark.parametrize("named", ["http://127.0.0.1:9/rows.parquet", "{folder}/rows.parquet", "/**/*"])
-def test_source__named_by_a_forged_log_is_not_opened(made, tmp_path, monkeypatch, named):
-    folder = shutil.copytree(made[0], tmp_path / "copy")
-    record = folder / "found" / "duplicates.json"
-    record.write_text(record.read_text().replace(str(made[0]), str(folder)))
-    (tmp_path / "secret").mkdir()
-    (tmp_path / "secret" / "rows.parquet").write_text("secret")
-    (path,) = (folder / "shards" / "_dkfeat").glob("log-*")
-    log = {**json.loads(path.read_bytes()), "sources": [named.format(folder=tmp_path / "secret")]}
-    path.write_text(json.dumps(log))
-    monkeypatch.setattr(dkfeat.ParquetSource, "read", None)
-    assert dkfeat.duplicates_report(folder / "found").samples[0].columns == (None, None)
-
-
 def test_shards__of_another_search_are_not_read(made, tmp_path):
     other = tmp_path / "rows.svm"
     other.write_text("1 1:4\n" * 300)
@@ -141,6 +127,7 @@ def test_command__writes_the_page_and_its_figures(made, tmp_path):
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     words = ["report", made[0] / "found", made[0] / "rows.parquet", "--out", page]
     assert "largest group" in run(*words).stdout
+    assert "--seed is for kernel estimates" in run(*words, "--seed", 1, status=2).stderr
 
 
 def test_report__of_shards_is_refused(made):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dkfeat.cli.declared import LOCAL_FILE
+from dkfeat.cli.declared import LOCAL_FILE, given_flags
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import holds_model, options_at, output_options, overwrite_option, storage_option
 from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size, summary
@@ -215,25 +215,35 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
     help="File of the page; an earlier page is replaced.",
 )
 @overwrite_option
+@click.option(
+    "--pair-rows",
+    type=click.IntRange(min=0),
+    default=256,
+    show_default=True,
+    help="Rows whose pairs are compared with the exact kernel; 0 for none.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the choice of rows.")
 @storage_option("RUN and SOURCE")
 @output_options
-def report(
-    run: str, source: tuple[str, ...], out: str, overwrite: bool, storage_options: dict[str, Any] | None
-) -> None:
+@click.pass_context
+def report(ctx: click.Context, /, run: str, source: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> None:
     """Write a page about RUN, a folder of shards, predictions or duplicates.
 
     The page shows the source and the settings, rows per second over time, rows
-    and bytes of each shard, labels, empty and bad rows. It is a single file. A
+    and bytes of each shard, labels, empty and bad rows, and the error of the
+    kernel estimates beside the error that theory expects. It is a single file. A
     run in progress is not affected.
 
     For a folder that `dkfeat duplicates` wrote, the page shows sizes of groups,
-    similarities, and pairs of rows side by side. These rows of SOURCE are read
-    again. Without SOURCE, the local files of the last run are read, if they are
-    unchanged.
+    similarities, and pairs of rows side by side.
+
+    Some rows of SOURCE are read again, for the kernel or the pairs. Without
+    SOURCE, the local files of the last run are read, if they are unchanged.
 
     For example:
       dkfeat report features/train
-      dkfeat report s3://bucket/features --json
+      dkfeat report features/days 'day-*.svm.gz' --out days.html
+      dkfeat report s3://bucket/features s3://bucket/rows.svm --json
       dkfeat report duplicates --out duplicates.html
     """
     from dkfeat.engine.open import Target
@@ -243,19 +253,23 @@ def report(
 
     check_outputs([out], inputs=source, overwrite=overwrite)
     if holds_duplicates(run):
-        found: Any = duplicates_report(run, list(source) or None, storage_options=storage_options)
+        if given := ", ".join(given_flags(ctx, ("pair_rows", "seed")).values()):
+            raise click.UsageError(
+                f"{given} is for kernel estimates of shards, but {run} holds duplicates; leave it out"
+            )
+        found: Any = duplicates_report(run, list(source) or None, storage_options=options["storage_options"])
         rows = found.source_note or ("side by side" if found.samples else "no pairs")
         record, shown = found.to_mapping(), {"report": out, **found.figures, "samples": rows}
     else:
-        if source:
-            raise click.UsageError(f"{run} holds no duplicates, and its report reads no SOURCE; leave out {source[0]}")
-        target = Target(run, storage_options=options_at(run, storage_options))
+        target = Target(run, storage_options=options_at(run, options["storage_options"]))
         if holds_model(run, target.storage_options):
             raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
-        found = run_report(target)
+        options["random_state"] = options.pop("seed")
+        found = run_report(target, list(source) or None, **options)
         record, shown = found.to_mapping(), {"report": out, "state": found.status.state}
         if "rows" in record:
             size = show_size(record["size"], record["rows"])
             shown |= {"rows": f"{record['rows']:,}", "shards": f"{record['shards']:,}, {size}"}
+        shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
     found.save(out, overwrite=overwrite)
     summary({**record, "report": out}, shown)
