@@ -33,7 +33,7 @@ TABLE = {
         {"maps", "kernels", "projections", "compiled", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
-    "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiohttp"}),
+    "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiobotocore", "aiohttp"}),
     "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),
     "theory": ({"theory", "validation", "errors"}, {"numpy", "scipy"}),

@@ -202,7 +202,8 @@ def check_bad_rows(source: Source, n_bad: int, n_rows: int | None, first: tuple[
     limit = f"{most:.6g} of the rows" if is_share else f"{most:,}"
     reason = (
         f"bad rows: {n_bad:,}{of}, more than max_bad_rows={limit}, this one for instance: {bad.message}. "
-        "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows"
+        "Nothing is committed; repair the source, correct the options for reading it, or raise max_bad_rows "
+        "(--max-bad-rows)"
     )
     raise source.bad_row_error(file, bad, reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import http.client
@@ -13,6 +14,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +30,12 @@ DEFAULT_RETRY_SECONDS = 60.0
 """Default time limit for retries after the first fault of a call, in seconds."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+_GRACE_SECONDS, _LEAST_RATE = 60.0, 1_000.0
+"""The body of an answer has timed out if it takes longer than this and a second for each so many bytes of it."""
+LAST_SECONDS = 5.0
+"""Time of a request after the command is interrupted."""
+_MOST_UNASKED_BYTES = 1 << 26
+"""Most bytes of a body that are read if no range was asked for, such as of a listing."""
 # 409: another conditional request on the same key is under way
 _TRANSIENT_STATUS = {408, 409, 425, 429, 500, 502, 503, 504}
 _TRANSIENT_CODES = {
@@ -57,6 +66,7 @@ _ERRNOS: dict[type[OSError], int] = {
 }
 interrupted = threading.Event()
 """Set by a signal that ends the command: the main thread still retries what it cleans up, other threads do not."""
+_listed_size: ContextVar[int | None] = ContextVar("listed_size", default=None)
 _thread_state = threading.local()
 _jitter = random.SystemRandom()  # leaves the program's own random state unchanged
 
@@ -254,10 +264,22 @@ class Retries:
         if status is not None:
             named = "" if code is None or code == str(status) else f" {code}"
             text = f"{status}{named}: {text}"
+        if text == "'ContentLength'":  # the error of s3fs
+            text = "the store does not send the size (Content-Length); use its own address, without a proxy between"
         kind = next((kind for kind in _ERRNOS if isinstance(fault, kind)), OSError)
         if status == 412:  # "create only if it does not exist" failed
             kind = FileExistsError
         return kind(_ERRNOS.get(kind, errno.EIO), self._hide(text)[:1000] + more)
+
+
+@contextmanager
+def listed_size(size: int) -> Iterator[None]:
+    """Compare the answers to all requests of this thread with the size of the file that it reads."""
+    token = _listed_size.set(size)
+    try:
+        yield
+    finally:
+        _listed_size.reset(token)
 
 
 def thread_retries() -> int:
@@ -366,9 +388,10 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         url_settings = kind._get_kwargs_from_urls(url)
         if protocol == "s3":
             settings = {**fsspec.config.conf.get("s3", {}), **given}
-            given["config_kwargs"] = {**_S3_OPTIONS, **settings.get("config_kwargs", {})}
+            own = {**_S3_OPTIONS, "http_session_cls": _s3_session()}
+            given["config_kwargs"] = {**own, **settings.get("config_kwargs", {})}
         if protocol in WEB_PROTOCOLS:
-            given = {"get_client": checked_client, **given}
+            given = {"get_client": _client, **given}
         return _cached_filesystem(kind, protocol, {"use_listings_cache": False, **url_settings, **given}), path
     except ConfigError:
         raise
@@ -399,35 +422,97 @@ def _secrets(options: Mapping[str, Any], inside: bool = False) -> Iterator[str]:
             yield value
 
 
-async def checked_client(**options: Any) -> Any:
-    """Make a session of aiohttp for fsspec, as its option ``get_client`` does.
-
-    A request of a range with the size of the file as ``trace_request_ctx`` fails with an `OSError` if the answer has
-    another range, or states another size: fsspec would take the bytes for those asked for, or end the file too early.
-    """
+async def _client(**options: Any) -> Any:
+    """Make a session of aiohttp for fsspec, as its option ``get_client`` does."""
     import aiohttp  # late import: only HTTP sources need it
 
+    timeout = aiohttp.ClientTimeout(total=300, sock_connect=30, sock_read=_GRACE_SECONDS)
+    session = aiohttp.ClientSession(**{"timeout": timeout, **options})
+    session.trace_configs.append(_trace())
+    return session
+
+
+def _s3_session() -> Any:
+    """Make the class of HTTP sessions for aiobotocore, as its option ``http_session_cls``."""
+    from aiobotocore.httpsession import AIOHTTPSession  # late import: only S3 needs it
+
+    class Session(AIOHTTPSession):
+        async def _get_session(self, proxy_url: Any) -> Any:
+            session = await super()._get_session(proxy_url)
+            if not session.trace_configs:
+                session.trace_configs.append(_trace())
+            return session
+
+        async def send(self, request: Any) -> Any:
+            sending = asyncio.ensure_future(super().send(request))
+            try:
+                while not (await asyncio.wait({sending}, timeout=LAST_SECONDS))[0]:
+                    if interrupted.is_set():
+                        raise ConnectionError(errno.EINTR, "the command was interrupted")
+                return sending.result()
+            finally:
+                sending.cancel()
+
+    return Session
+
+
+def _trace() -> Any:
+    import aiohttp
+
     trace = aiohttp.TraceConfig()
-    trace.on_request_end.append(_check_range)
-    return aiohttp.ClientSession(**{**options, "trace_configs": [*options.get("trace_configs", ()), trace]})
+    trace.on_request_end.append(_check_answer)
+    trace.freeze()
+    return trace
 
 
-async def _check_range(_: Any, context: Any, request: Any) -> None:
-    size, answer = context.trace_request_ctx, request.response
-    asked = request.headers.get("Range", "").removeprefix("bytes=")
-    if size is None or not asked:
-        return
-    if answer.status == 206:
+async def _check_answer(_session: Any, _context: Any, request: Any) -> None:
+    """Check the headers of an answer, of which no more is read than was asked for.
+
+    Inside of `listed_size`, an answer with another range, or of a file of another size, cannot be read: fsspec would
+    take its bytes for those asked for, or end the file too early.
+    """
+    size, answer, most = _listed_size.get(), request.response, _MOST_UNASKED_BYTES
+    asked, found = request.headers.get("Range", "").removeprefix("bytes="), None
+    is_encoded = "Content-Encoding" in answer.headers
+    if asked and answer.status == 206:
+        first, last = map(int, asked.split("-"))
+        most = last + 1 - first
         found, expected = answer.headers.get("Content-Range", "no Content-Range"), f"bytes {asked}/{size}"
-        is_wrong = found not in (expected, f"bytes {asked}/*")
-    elif answer.status == 200 and "Content-Encoding" not in answer.headers:
+        if found == f"bytes {asked}/*":
+            found = expected
+    elif request.method == "GET" and answer.status == 200 and size is not None and not is_encoded:
+        most = size
         found, expected = answer.headers.get("Content-Length", str(size)), str(size)
-        is_wrong = found != expected
-    else:
-        return
-    if is_wrong:
-        raise OSError(
-            errno.EIO,
-            f"the server sent {found} in place of {expected}; if the file has changed since it was listed, run again, "
-            "else download it and name the copy",
-        )
+    error = ""
+    if size is not None and found is not None and found != expected:
+        error = f"the server sent {found} in place of {expected}; if the file has changed since it was listed, run "
+        error += "again, else download it and name the copy"
+    answer.content = _Body(answer.content, most, error)
+
+
+class _Body:
+    """Stream of the body of an answer, which fails after `most` bytes, if it comes too slowly, or with an `error`."""
+
+    def __init__(self, stream: Any, most: int, error: str) -> None:
+        self._stream, self._most, self._error = stream, most, error
+        self._n_read, self._start = 0, time.monotonic()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def read(self, n: int = -1) -> bytes:
+        """Read what has arrived, at most `n` bytes; all bytes if `n` is negative."""
+        parts = []
+        if self._error:
+            raise OSError(errno.EIO, self._error)
+        while part := await (self._stream.readany() if n < 0 else self._stream.read(n)):
+            parts.append(part)
+            self._n_read += len(part)
+            if self._n_read > self._most:
+                raise OSError(errno.EIO, f"the server sent more than the {self._most:,} bytes that were expected")
+            seconds = LAST_SECONDS if interrupted.is_set() else _GRACE_SECONDS + self._n_read / _LEAST_RATE
+            if time.monotonic() - self._start > seconds:
+                raise ConnectionError(errno.EIO, f"the server sent {self._n_read:,} bytes in {seconds:.0f} s")
+            if n >= 0:
+                break
+        return b"".join(parts)

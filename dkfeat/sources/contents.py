@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dkfeat.blocks import SourceFile, differences
 from dkfeat.errors import DkfeatError, ParseError, SourceError, SpecConflictError, cause_of
-from dkfeat.filesystems.urls import WEB_PROTOCOLS, is_url, open_filesystem, open_retries, protocol_of
+from dkfeat.filesystems.urls import is_url, listed_size, open_filesystem, open_retries
 from dkfeat.messages import printable
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ class DecompressedStream:
                 try:
                     content = decoder.decompress(data, *limit)
                 except errors as error:
+                    if "emory" in str(error):  # xz and zstd files state how much they need
+                        reason = f"more memory is needed to decompress it than is allowed ({error}); "
+                        reason += "compress the file again with a smaller dictionary, as xz -9 or zstd -19 use"
+                        raise ParseError(reason, path=self._path, offset=self._produced) from None
                     raise self._corrupt(str(error)) from None
                 data = getattr(decoder, "unconsumed_tail", b"")
                 yield content
@@ -254,10 +258,9 @@ class RemoteFile(io.RawIOBase):
         self._file = file
         self._retries = open_retries(file.url, options or {})
         system, path = open_filesystem(file.url, options)
-        more = {"trace_request_ctx": file.size} if protocol_of(file.url) in WEB_PROTOCOLS else {}
 
         def opened() -> Any:
-            return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead", **more)
+            return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead")
 
         self._raw = self._retries.call("open", opened)
         now = remote_identity(details) if isinstance(details := getattr(self._raw, "details", None), Mapping) else {}
@@ -294,7 +297,7 @@ class RemoteFile(io.RawIOBase):
                     raise FileExistsError from fault
                 raise
 
-        with source_errors(self._file.url, listed=self._file):
+        with source_errors(self._file.url, listed=self._file), listed_size(self._file.size):
             try:
                 return self._retries.call("read", read)
             except FileExistsError:  # the request requires the listed ETag, but the file has another

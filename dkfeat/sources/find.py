@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 from dkfeat.blocks import SourceFile
 from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
-from dkfeat.filesystems.urls import WEB_PROTOCOLS, identifying, is_url, open_filesystem, open_retries, protocol_of
+from dkfeat.filesystems.urls import (
+    WEB_PROTOCOLS,
+    identifying,
+    is_url,
+    listed_size,
+    open_filesystem,
+    open_retries,
+    protocol_of,
+)
 from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.contents import (
     MAGIC_BYTES,
@@ -256,9 +264,16 @@ def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | Non
                 raise head
         return heads
 
+    retries = open_retries(files[0].url, storage_options or {})
     with source_errors(files[0].url):
-        heads = iter(open_retries(files[0].url, storage_options or {}).call("read the beginnings of files", read))
-    yield from (next(heads) if file.size else b"" for file in files)
+        heads = iter(retries.call("read the beginnings of files", read))
+    for file in files:
+        if file.size:
+            yield next(heads)
+        else:
+            with source_errors(file.url), listed_size(0):  # an empty body, or an error
+                system, path = open_filesystem(file.url, storage_options)
+                yield retries.call("read", lambda: system.cat_file(path))  # noqa: B023 -- called at once
 
 
 def _check_magic(file: SourceFile, head: bytes) -> None:

@@ -48,7 +48,10 @@ def test_web_servers__other_range_or_length_than_stated():
         message = r"bytes 12-119/120 in place of bytes 6-119/120"
         with open_content(file, len(ROW)) as content, pytest.raises(SourceError, match=message):
             content.read(len(ROW))
-        web.shift, web.hidden_bytes = 0, 2 * len(ROW)
+        web.shift, web.hidden_bytes = 0, 20 * len(ROW)
+        with pytest.raises(SourceError, match="the server sent 120 in place of 0"):
+            find_files([web.url("/a.svm")])
+        web.hidden_bytes = 2 * len(ROW)
         (file,) = find_files([web.url("/a.svm")])
         with (
             open_content(file) as content,

@@ -348,7 +348,9 @@ class SplitParser:
             except LineTooLongError as error:
                 most = self._options.max_line_bytes
                 raise self._error(
-                    f"the line has more than {most:,} bytes; raise max_line_bytes if it is one row", error.offset, 1
+                    f"the line has more than {most:,} bytes; raise max_line_bytes (--max-line-bytes) if it is one row",
+                    error.offset,
+                    1,
                 ) from None
             self.check_unchanged()
             if self.window.is_unterminated:

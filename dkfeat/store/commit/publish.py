@@ -49,9 +49,9 @@ def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], 
     """
     path = f"{DATA}/{check_shard_name(name)}"
     with faults_as(ShardError, f"{storage.url}/{path}: cannot be read"):
-        if storage.size(path) is None:
+        if (size := storage.size(path)) is None:
             return None
-        data = storage.load(path)
+        data = storage.load(path, size)
         try:
             footer, sha256 = check_whole(data, name)
             for key, value in expected.items():

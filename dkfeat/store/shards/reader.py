@@ -171,7 +171,7 @@ class ShardReader:
         path = f"{DATA}/{entry.name}"
         with faults_as(ShardError, f"{self._where(entry)}: cannot be read"):
             self._check_size(entry, self.storage.size(path))
-            data = self.storage.load(path)
+            data = self.storage.load(path, entry.size)
         if len(data) != entry.size:
             raise ShardError(f"{self._where(entry)}: changed while it was read")
         return data

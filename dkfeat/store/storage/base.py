@@ -11,6 +11,7 @@ run looks before it publishes anything whether the file still names it, and only
 from __future__ import annotations
 
 import builtins
+import errno
 import hashlib
 import json
 import os
@@ -300,9 +301,9 @@ class Storage(ABC):
         with self.open(name) as file:
             return file.read(most)
 
-    def load(self, name: str) -> memoryview:
-        """Read all bytes of a large file, if possible into memory that pyarrow reuses for the next one."""
-        return memoryview(self.read(name))
+    def load(self, name: str, size: int) -> memoryview:
+        """Read a large file, at most `size` bytes, if possible into memory that pyarrow reuses for the next one."""
+        return memoryview(self.read(name, size))
 
     @abstractmethod
     def size(self, name: str) -> int | None:
@@ -411,15 +412,19 @@ class Lock:
         if self.holder["run_id"] not in _held or self.holder["pid"] != os.getpid():  # a fork does not hold it
             return
         try:
-            if (self._store.lock_values() or {}).get("run_id") == self.holder["run_id"]:
+            found = self._store.lock_values()
+            if found is not None and found.get("run_id") != self.holder["run_id"]:
+                raise OSError(errno.EBUSY, f"it names {Holder.of(found)}")
+            if found is not None:
                 # before the lock: later, another run may use them
                 self._remove_folders(TMP, SET_ASIDE, DATA, beside=Path(LOCK).name)
                 self._store.remove(LOCK, durable=False)
             self._remove_folders(META, *self._made)
         except OSError as fault:
-            logger.warning(
-                "%s/%s could not be removed: %s; the next run on this host takes it over", self._store.url, LOCK, fault
-            )
+            where = self._store.url
+            remedy = f"else call `dkfeat break-lock {where} {self.holder['run_id']}`"
+            text = f"{where}/{LOCK} could not be removed: {cause_of(fault)}; the next run on this host takes it over, "
+            logger.warning("%s%s", text, remedy)
         finally:
             _held.discard(self.holder["run_id"])
 
@@ -558,8 +563,9 @@ def read_existing(storage: Storage, name: str, max_bytes: int = MAX_BYTES) -> by
     """Read a file of at most `max_bytes` bytes; None if it does not exist, `ShardError` if it cannot be read."""
     where = f"{storage.url}/{name}"
     with faults_as(ShardError, f"{where} cannot be read"), suppress(FileNotFoundError):
-        check_length(storage.size(name) or 0, where, max_bytes)
-        return storage.read(name)
+        if (size := storage.size(name)) is not None:
+            check_length(size, where, max_bytes)
+            return storage.read(name, size)
     return None
 
 

@@ -195,10 +195,8 @@ class LocalStorage(Storage):
             raise OSError(errno.EINVAL, "not a regular file; restore it from a copy", name)
         return os.fdopen(descriptor, "rb")
 
-    def load(self, name: str) -> memoryview:  # noqa: D102 -- Storage says it
+    def load(self, name: str, size: int) -> memoryview:  # noqa: D102 -- Storage says it
         with self.open(name) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
             buffer = memoryview(pa.allocate_buffer(size)).cast("B")
             filled = 0
             while filled < size and (got := file.readinto(buffer[filled:])):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -130,8 +132,12 @@ class ObjectStorage(Storage):
         return io.BufferedReader(cast("io.RawIOBase", io.BytesIO(self.read(name))))
 
     def read(self, name: str, most: int | None = None) -> bytes:  # noqa: D102 -- Storage says it
-        path, part = self._path(name), {} if most is None else {"start": 0, "end": most}
-        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path, **part))
+        path, size = self._path(name), self.size(name) if most is None else most
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        if not size:
+            return b""
+        return self._retries.call(f"read {name}", lambda: self._system.cat_file(path, start=0, end=size))
 
     def size(self, name: str) -> int | None:  # noqa: D102 -- Storage says it
         path = self._path(name)

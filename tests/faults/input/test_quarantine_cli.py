@@ -79,7 +79,7 @@ def test_bad_row__names_the_option_that_sets_it_aside_where_there_is_one(tmp_pat
     assert re.fullmatch(r"dkfeat: error: \S+rows\.svm:2:3: .*--on-bad-row quarantine\) sets .*\n", output)
     assert "--on-bad-row quarantine" in run("plan", path, *out, "--scan", status=2).stderr
     output = run("featurize", path, *out, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
-    assert "max_line_bytes" in output
+    assert "max_line_bytes (--max-line-bytes)" in output
     assert "quarantine" not in output
     output = run("compare", path, *out, status=2).stderr
     assert "rows.svm:2:3: " in output

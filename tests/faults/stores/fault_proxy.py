@@ -26,7 +26,8 @@ class Fault:
     action: str
     """An HTTP status; or "drop before" or "drop after" the store acted, "cut body", "delay", "expired", "overwrite"
     (a condition on a PUT is taken out), "error in 200", "half" of the body with its length and no checksum, "whole"
-    object for a range."""
+    object for a range, an answer to HEAD with half the length ("short"), the length 0 ("empty") or none ("unsized"),
+    an "endless" body, or a "slow" one."""
     method: str = ".*"
     key: str = ".*"
     times: float = float("inf")
@@ -123,8 +124,16 @@ class _Handler(BaseHTTPRequestHandler):
             if action == "half":
                 content = content[: len(content) // 2]
                 headers = [pair for pair in headers if not re.search("content-length|checksum", pair[0], re.IGNORECASE)]
+            if action in ("short", "empty", "unsized"):
+                length = {"short": str(int(dict(headers)["Content-Length"]) // 2), "empty": "0", "unsized": ""}[action]
+                headers.append(("Content-Length", length))
             if action == "drop after":
                 self._drop()
+            elif action in ("endless", "slow"):
+                self._send(status, [*headers, ("Content-Length", str(1 << 40))], content[:1], cut=False)
+                while True:  # until the client leaves
+                    self.wfile.write(bytes(1 << 20) if action == "endless" else b"0")
+                    time.sleep(0.005)
             else:
                 self._send(status, headers, content, cut=action == "cut body")
 
@@ -170,7 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
             if name.lower() not in ("transfer-encoding", "connection", "content-length"):
                 self.send_header(name, value)
         length = {name.lower(): value for name, value in headers}.get("content-length", str(len(content)))
-        self.send_header("Content-Length", length)
+        if length:
+            self.send_header("Content-Length", length)
         self.end_headers()
         if self.command == "HEAD":
             return

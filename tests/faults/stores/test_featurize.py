@@ -174,6 +174,23 @@ def test_source__answers_of_another_length_than_asked_for__never_are_its_rows(
     assert fault.value.exit_code == 3
 
 
+@pytest.mark.fault("S-21")
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ("short", "the server sent bytes 0-29/60 in place of bytes 0-29/30"),
+        ("empty", "the server sent 60 in place of 0"),
+        ("unsized", r"the store does not send the size \(Content-Length\)"),
+    ],
+)
+def test_source__answer_to_head_states_another_size_or_none__is_an_error(bucket, options, proxy, action, message):
+    bucket.put("in/a.svm", b"1 1:1\n" * 10)
+    proxy.add(action, method="HEAD")
+    source = remote(bucket, options, "a.svm", **RESOLVED)
+    with pytest.raises(SourceError, match=message):
+        [*source.read(source.splits()[0])]
+
+
 @pytest.mark.slow
 @pytest.mark.fault("S-09")
 def test_run__503_for_ever_on_one_shard__ends_and_resumes_identical(pattern, golden, bucket, options, proxy):

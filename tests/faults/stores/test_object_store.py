@@ -10,6 +10,7 @@ import time
 import pytest
 
 from dkfeat.errors import CommitError, ConfigError
+from dkfeat.filesystems import urls
 from dkfeat.filesystems.urls import thread_retries
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import DATA, META
@@ -132,6 +133,23 @@ def test_call__answered_after_the_read_timeout__is_made_again(bucket, options, p
     deadline = time.monotonic() + 30
     while sum(method == "PUT" for method, *_ in proxy.requests) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)  # otherwise the late request is counted in the next test
+
+
+@pytest.mark.fault("S-21")
+@pytest.mark.parametrize(
+    ("action", "message"), [("endless", "more than the 3 bytes that were expected"), ("slow", "sent .* bytes in 0 s")]
+)
+def test_read__answer_that_does_not_end__is_given_up(bucket, options, proxy, monkeypatch, action, message):
+    storage = open_storage(bucket.url(), {**options, "retry_seconds": 0})
+    bucket.put("out/data/old", bytes(3 if action == "endless" else 1 << 20))
+    monkeypatch.setattr(urls, "LAST_SECONDS", 0.1)
+    if action == "slow":
+        monkeypatch.setattr(urls.interrupted, "is_set", lambda: True)
+    proxy.add(action, method="GET")
+    with pytest.raises(OSError, match=message):
+        storage.read("data/old")
+    proxy.clear()
+    assert len(storage.read("data/old")) == storage.size("data/old")
 
 
 @pytest.mark.fault("S-11")

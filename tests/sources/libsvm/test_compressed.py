@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from dkfeat.errors import ParseError
+from dkfeat.sources import contents
 from dkfeat.sources.libsvm.source import LibsvmSource
 
 OPTIONS = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
@@ -78,6 +79,16 @@ def test_compressed__truncated(tmp_path, ending, left):
     cut = data[: int(len(data) * left)] if isinstance(left, float) else data[:left]
     with pytest.raises(ParseError, match=rf"^{tmp_path}/a\{ending}: truncated or corrupt at decompressed byte [0-9,]+"):
         read(tmp_path, "a" + ending, cut)
+
+
+@pytest.mark.parametrize("ending", [".xz", ".zst"])
+def test_compressed__dictionary_above_the_limit(tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(contents, "_XZ_MEMORY_BYTES", 1 << 20)
+    long = zstandard.ZstdCompressionParameters(window_log=28, hash_log=6, chain_log=6, strategy=1)
+    encoder = zstandard.ZstdCompressor(compression_params=long).compressobj()
+    data = encoder.compress(TEXT) + encoder.flush() if ending == ".zst" else COMPRESS[ending](TEXT)
+    with pytest.raises(ParseError, match=rf"a\{ending}: more memory is needed .* as xz -9 or zstd -19 use"):
+        read(tmp_path, "a" + ending, data)
 
 
 @pytest.mark.fault("I-30")
@@ -160,6 +171,7 @@ def test_bomb__memory_is_bounded(tmp_path, ending, line):
     program = f"""
         import resource
         from dkfeat.errors import ParseError
+from dkfeat.sources import contents
         from dkfeat.sources.libsvm.source import LibsvmSource
         source = LibsvmSource({str(path)!r}, blocksize="16MiB", max_line_bytes="32MiB", **{OPTIONS!r})
         (split,) = source.splits()

@@ -480,13 +480,15 @@ def test_commit__shards_of_other_runs_in_data__warns_and_verify_lists_them(job, 
     assert verified(job.target).problems == []
 
 
-def test_close__another_run_took_over__leaves_its_lock(job):
+def test_close__another_run_took_over__leaves_its_lock(job, caplog):
     storage, run, _, _ = one_shard(job)
     storage.remove(LOCK)  # as if locks of other hosts could not be seen
     with job.begin() as other:
         run.close()
         assert storage.holder().run_id == other.id
     assert storage.holder() is None
+    assert f"it names run {other.id}" in caplog.text  # or so a store said that answers wrongly
+    assert f"else call `dkfeat break-lock {job.target} {run.id}`" in caplog.text
 
 
 def test_publish__other_bytes_came_first__first_wins(job, caplog):

@@ -430,10 +430,10 @@ def test_verify__storage_fails__is_reported(job, monkeypatch):
     storage = open_storage(job.target)
     load = storage.load
 
-    def failing(name):
+    def failing(name, size):
         if name.endswith(entry.name):
             raise OSError(5, "Input/output error")
-        return load(name)
+        return load(name, size)
 
     monkeypatch.setattr(storage, "load", failing)
     [problem] = verified(storage).problems

@@ -86,7 +86,7 @@ def test_list__passes_over_what_vanishes_meanwhile(disk, monkeypatch):
 
 def test_create__then_read(storage):
     storage.create(NAME, memoryview(b"whole"))
-    assert storage.read(NAME) == bytes(storage.load(NAME)) == b"whole"
+    assert storage.read(NAME) == bytes(storage.load(NAME, 5)) == b"whole"
     assert storage.size(NAME) == 5
     assert storage.list(DATA) == {Path(NAME).name: 5}
     with storage.open(NAME) as file:
