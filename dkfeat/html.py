@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 from dkfeat.messages import counted, printable, show_bytes
@@ -21,8 +20,6 @@ REPORT_POLICY = (
     "'unsafe-inline' 'unsafe-eval'; base-uri 'none'; form-action 'none'\">"
 )
 """Element for the head of Dask's performance reports: scripts in the page may run, and can load and send nothing."""
-MOST_BARS = 60
-"""Bars of a sparkline; beyond that a bar is the mean of neighbouring values."""
 
 
 def render(template: str, **values: object) -> str:
@@ -49,7 +46,6 @@ def card(
     *,
     note: str = "",
     details: Mapping[str, Mapping[str, object] | Sequence[Mapping[str, object]]] | None = None,
-    pictures: Mapping[str, str] | None = None,
 ) -> str:
     """HTML card that a notebook shows in place of an object's ``repr``.
 
@@ -63,44 +59,13 @@ def card(
         Text beside the title, such as a state.
     details : mapping or None
         Further facts, or rows of a table, by heading; folded away. Empty ones are left out.
-    pictures : mapping or None
-        HTML, such as `sparkline` returns, by the name of the fact that it shows.
 
     Examples
     --------
     >>> "<th>kernel</th><td>a &lt; b</td>" in card("Map", {"kernel": "a < b"})
     True
     """
-    return render("card.html", title=title, facts=facts, note=note, details=details or {}, pictures=pictures or {})
-
-
-def sparkline(values: Sequence[float], alt: str, *, width: int = 240, height: int = 28) -> str:
-    """SVG of small bars in the colour of the text, which shows the shape of many numbers at a glance.
-
-    Parameters
-    ----------
-    values : sequence of float
-        At least 0. Beyond 60 values a bar is the mean of neighbours.
-    alt : str
-        Text for people who cannot see it.
-    width, height : int
-        Pixels.
-
-    Examples
-    --------
-    >>> sparkline([1.0, 2.0], "rows by shard").count("<rect")
-    2
-    >>> sparkline([], "rows by shard")
-    ''
-    """
-    if not values:
-        return ""
-    n = min(len(values), MOST_BARS)
-    bounds = [len(values) * bar // n for bar in range(n + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
-    top, step = max(means) or 1.0, min(width / n, 12.0)
-    bars = [(place * step, max(1.0, height * mean / top)) for place, mean in enumerate(means)]
-    return render("sparkline.html", width=step * n, height=height, bars=bars, bar=0.8 * step, alt=alt)
+    return render("card.html", title=title, facts=facts, note=note, details=details or {})
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,6 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
 from dkfeat.messages import close, nearest, printable_lines, read_number, without_secrets
@@ -36,9 +35,8 @@ WIDEST = 26
 """Maximum width, in columns, of an option with its help text beside it; wider ones have it on the next line."""
 _NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
 
-FOLDERS = {"DIR", "MODEL", "RUN", "SHARDS", "TARGET"}
-FILES = {"CONF", "DIR|FILE", "FILE", "FILES", "SOURCE", "SOURCE2"}
-"""Metavars, and names of arguments, that mark paths of folders and of files."""
+PATHS = {"CONF", "DIR", "DIR|FILE", "FILE", "FILES", "MODEL", "RUN", "SHARDS", "SOURCE", "SOURCE2", "TARGET"}
+"""Metavars, and names of arguments, that mark paths, globs and URLs."""
 
 LOG = "dkfeat.log"
 """Key in `click.Context.meta` of the `LogLines`, whose JSON lines replace text on standard error."""
@@ -99,19 +97,6 @@ def late(options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     return put
 
 
-class _CompletedPath(click.ParamType):
-    """Parameter type of text that shells complete as a path; the text may also be a glob or a URL."""
-
-    name = "text"
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
-        """Tell the shell to complete the path itself."""
-        return [CompletionItem(incomplete, type=self._kind)]
-
-
 def _convert_number(kind: click.ParamType, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
     try:
         return kind.convert(read_number(value, str) if isinstance(value, str) else value, param, ctx)
@@ -126,8 +111,8 @@ def _completed(parameter: click.Parameter) -> click.Parameter:
         parameter.type.convert = partial(_convert_number, kind)  # type: ignore[method-assign]  # keeps click's help page
     is_argument = isinstance(parameter, click.Argument)
     written = parameter.metavar or (str(parameter.name).upper() if is_argument else "")
-    if parameter.type is click.STRING and written in FOLDERS | FILES:
-        parameter.type = _CompletedPath("dir" if written in FOLDERS else "file")
+    if parameter.type is click.STRING and written in PATHS:
+        parameter.type = click.Path(readable=False)  # which checks nothing
     return parameter
 
 

@@ -41,10 +41,6 @@ class DataFile:
     """Path below the collection's address; its suffix is that of the compression."""
     rows: int
     """Number of rows; a file with another number is rejected."""
-    size: int | None = None
-    """Size in bytes in the collection; None if it is not known for certain."""
-    sha256: str | None = None
-    """SHA-256 of these bytes; None if it is not known for certain."""
 
     @property
     def name(self) -> str:
@@ -356,19 +352,17 @@ class _File:
         with path.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         facts: dict[str, Any] = {"size": path.stat().st_size, "sha256": digest}
-        expected = [(self._file.size, self._file.sha256, to_do)]
-        if record is not None:
-            expected.append((record.size, record.sha256, f"as on {record.fetched}; {to_do}"))
-        for size, sha256, remedy in expected:
-            self._compare("bytes", size, facts["size"], remedy)
-            self._compare("the SHA-256", sha256, digest, remedy)
         if record is None:
             facts["rows"] = self._rows(path, to_do)
             self._compare("rows", self._file.rows, facts["rows"], to_do)
+        else:
+            remedy = f"as on {record.fetched}; {to_do}"
+            self._compare("bytes", record.size, facts["size"], remedy)
+            self._compare("the SHA-256", record.sha256, digest, remedy)
         return facts
 
-    def _compare(self, what: str, known: int | str | None, found: int | str, to_do: str) -> None:
-        if known not in (None, found):
+    def _compare(self, what: str, known: int | str, found: int | str, to_do: str) -> None:
+        if known != found:
             names = [f"{value:,} {what}" if isinstance(value, int) else f"{what} {value}" for value in (found, known)]
             raise SourceError(f"{self._path}: got {names[0]}, expected {names[1]}; {to_do}")
 

@@ -18,7 +18,7 @@ from dkfeat.engine.open import Target, as_target, read_existing, target_paramete
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit
 from dkfeat.engine.scan import checked_splits
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
-from dkfeat.html import card, sparkline
+from dkfeat.html import card
 from dkfeat.maps import FeatureMap
 from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Scan, Source
@@ -250,15 +250,9 @@ class Plan:
     def _repr_html_(self) -> str:
         shown = self.tasks[:_TASKS_SHOWN]
         tasks = [dict(zip(_COLUMNS[:-1], _cells(task)[:-1], strict=True)) for task in shown]
-        name, values = "size by task", [task.split.stop - task.split.start for task in self.tasks]
-        if self.n_rows is not None:
-            name, values = "rows by task", [task.rows or 0 for task in self.tasks]
-        pictures = {}
-        if len(values) > 1:
-            pictures[name] = sparkline(values, f"{name}, {min(values):,} to {max(values):,}")
         heading = "Tasks" if shown == self.tasks else f"Tasks: the first {_TASKS_SHOWN} of {len(self.tasks):,}"
         note = "nothing is run or written yet"
-        return card("Plan", self.facts(), note=note, pictures=pictures, details={heading: tasks})
+        return card("Plan", self.facts(), note=note, details={heading: tasks})
 
 
 @target_parameters

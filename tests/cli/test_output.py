@@ -17,8 +17,8 @@ OBJECTS = {
     "abort": {"target", "batch", "removed", "dry_run"},
     "clean": {"target", "removed", "size", "refused", "dry_run"},
     "drop-duplicates": {"target", "rows", "dropped", "shards", "size", "manifest"},
-    "duplicates": {"duplicates", "shards", "threshold", "verify", "bands", "expected_recall", "expected_candidates"}
-    | {"expected_candidates_error", "n_rows", "n_copies", "n_pairs", "n_groups", "n_kept", "largest_group"}
+    "duplicates": {"duplicates", "shards", "threshold", "verify", "bands", "expected_recall"}
+    | {"n_rows", "n_copies", "n_pairs", "n_groups", "n_kept", "largest_group"}
     | {"n_candidates", "n_compared"},
     "evaluate": {"task", "rows", "accuracy", "per_class", "confusion"},
     "featurize": {"target", "rows", "empty_rows", "bad_rows", "shards", "size", "manifest"},

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -176,14 +175,6 @@ def test_collection__that_changed_its_file_is_noticed(server, folder):
         train_of(server)
     (folder / "toy.scale.json").unlink()
     assert train_of(server).read_bytes().endswith(b"6\n")
-
-
-@pytest.mark.parametrize("known", [{"size": 5}, {"sha256": "0" * 64}])
-def test_known_size_and_digest__are_asked_for(server, monkeypatch, known):
-    info = toy()
-    monkeypatch.setitem(DATASETS, "toy", replace(info, train=replace(info.train, **known)))
-    with pytest.raises(SourceError, match=r"expected (5 bytes|the SHA-256 0000)"):
-        train_of(server)
 
 
 @pytest.mark.parametrize("content", [bz2.compress(TEST)[:-10], b"<html>Please log in</html>"])

@@ -271,10 +271,11 @@ def test_plot__shows_test_accuracy_over_the_logarithm_of_k(tmp_path):
     assert len(styles) == 4
 
 
-def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monkeypatch):
+def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monkeypatch, caplog):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     comparison = made(("a", 8, 0.8, 80, 1, 0.8))
     assert [path.name for path in comparison.save(tmp_path)] == [f"comparison.{end}" for end in ("txt", "json", "csv")]
+    assert "no accuracy.png, which needs matplotlib" in caplog.text
     with pytest.raises(ConfigError, match=r"dkfeat\[plot\]"):
         comparison.plot(tmp_path / "plot.png")
 
@@ -287,13 +288,13 @@ def test_command__writes_tables_and_plot(paths, tmp_path):
     assert "compare: gcws, 16 components: test accuracy" in done.stderr
     assert (tmp_path / "out" / "accuracy.png").stat().st_size > 5000
     assert (tmp_path / "out" / "comparison.txt").read_text() == done.stdout
-    as_json = run(*command, "--out", tmp_path / "out", "--output", "json")
+    as_json = run(*command, "--out", tmp_path / "out", "--json")
     assert json.loads(as_json.stdout) == json.loads((tmp_path / "out" / "comparison.json").read_text())
-    as_csv = run(*command, "--output", "csv", "--no-progress")
-    header, first, *_ = as_csv.stdout.splitlines()
+    as_csv = (tmp_path / "out" / "comparison.csv").read_text()
+    header, first, *_ = as_csv.splitlines()
     assert header.startswith("name,k,accuracy,validation_accuracy,C,gamma,row_bytes,row_microseconds,")
     assert first.startswith("linear,,0.")
-    assert "wrong" not in as_json.stdout + as_csv.stdout
+    assert "wrong" not in as_json.stdout + as_csv
     assert "not a list of numbers such as 32,64" in run("compare", train, "--k", "a,b", status=2).stderr
 
 

@@ -128,9 +128,9 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
     SHARDS is a folder of codes made by gcws or dart. DIR gets two folders of
     Parquet files: pairs/data with the similar pairs, and groups/data with the
     group of each row, keep (true for the first row of each group), its place in
-    the source and the columns that the shards keep. The expected recall and
-    number of candidates are reported before the comparisons. The same command
-    continues an interrupted search.
+    the source and the columns that the shards keep. The expected recall is
+    reported before the comparisons. The same command continues an interrupted
+    search.
 
     For example:
       dkfeat duplicates features --threshold 0.8 --out copies

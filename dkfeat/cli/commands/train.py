@@ -197,13 +197,6 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
 )
 @heading("Report")
 @click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables and plot.")
-@click.option(
-    "--output",
-    type=Choice(["text", "json", "csv"]),
-    default="text",
-    show_default=True,
-    help="Form of the table; --json is short for --output json.",
-)
 @overwrite_option
 @source_options
 @progress_option("Report each result on standard error.")
@@ -249,9 +242,9 @@ def compare(
     )
     if out is not None:
         comparison.save(out, overwrite=options["overwrite"])
-    if options["output"] == "json" or is_given(JSON):
+    if is_given(JSON):
         print_json(comparison.to_mapping())
-    elif options["output"] == "csv" or not is_quiet():
-        click.echo(comparison.to_csv() if options["output"] == "csv" else comparison.to_text(), nl=False)
+    elif not is_quiet():
+        click.echo(comparison.to_text(), nl=False)
     if out is not None:
         note(f"tables and plot are in {out}", err=True)

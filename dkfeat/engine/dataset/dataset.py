@@ -155,7 +155,7 @@ class ShardDataset:
         facts["map"] = map_shown(self.spec["map"])
         if "label" in manifest.schema:
             facts["labels"] = labels_shown(manifest.labels)
-        return card("ShardDataset", facts, pictures=manifest.pictures())
+        return card("ShardDataset", facts)
 
     @property
     def manifest(self) -> Manifest:

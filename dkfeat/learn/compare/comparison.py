@@ -7,7 +7,6 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,15 @@ import numpy as np
 
 from dkfeat.errors import ConfigError
 from dkfeat.learn.scores import paired_difference
-from dkfeat.messages import aligned
+from dkfeat.messages import aligned, logger_of
 from dkfeat.plot.maps import accuracy_against_k
-from dkfeat.plot.style import check_plots, draw
+from dkfeat.plot.style import check_plots, draw, has_matplotlib
 from dkfeat.store.outputs import check_folder, check_outputs, write_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+logger = logger_of(__name__)
 
 PLOT = "accuracy.png"
 COLUMNS = {
@@ -223,9 +224,11 @@ class Comparison:
         as_json = json.dumps(self.to_mapping(), indent=1) + "\n"
         files = {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}
         paths = [root / f"comparison.{ending}" for ending in files]
-        with suppress(ConfigError):  # matplotlib is optional here
+        if has_matplotlib():
             self.plot(root / PLOT, overwrite=True)  # first, because its mark tells that the other files are dkfeat's
             paths.append(root / PLOT)
+        else:
+            logger.warning("%s: no %s, which needs matplotlib: pip install 'dkfeat[plot]'", root, PLOT)
         for path, text in zip(paths, files.values(), strict=False):
             write_output(path, text)
         return paths

@@ -128,9 +128,6 @@ def duplicates(
     so are the rows that are compared. A task holds a few million rows of one band; so does the driver for a moment, and
     4 bytes for each row of the data set.
 
-    The numbers of candidates in two bands predict those of all before any are compared, with a standard error that is
-    rough.
-
     References
     ----------
     .. [1] J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", section 3.4.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -205,17 +204,6 @@ class FindPairs(PairTask):
             similarities.append(self.similarities[found[kept]])
             n_compared += len(found)
         return FoundPairs(np.concatenate(keys), np.concatenate(similarities), _count_pairs(hashes), n_compared)
-
-    def expect(self) -> tuple[float, float]:
-        """Estimate the number of candidates of all tasks from those of two; also return its standard error.
-
-        The tasks have hashes of equal quality of the same rows, so the mean of any is unbiased. The error is that of
-        the mean of two, and rough.
-        """
-        n_tasks = len(self.pairs.names)
-        counts = [_count_pairs(self._buckets(number)[0]) for number in {0, n_tasks - 1}]
-        spread = abs(counts[0] - counts[-1]) / 2 * math.sqrt(max(0, n_tasks - 2) / n_tasks)
-        return n_tasks * sum(counts) / len(counts), n_tasks * spread
 
     def _buckets(self, number: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Read the hashes and rows of the buckets of a task, without copies."""

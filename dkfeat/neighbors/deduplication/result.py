@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
-from dkfeat.canonical import Amount, Count, Share, parse_object, typed
+from dkfeat.canonical import Count, Share, parse_object, typed
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.filesystems.urls import local_path
@@ -50,10 +50,6 @@ class Duplicates:
     """Division of the codes by which candidates were found."""
     expected_recall: Share
     """Probability that two rows whose similarity is the threshold are candidates."""
-    expected_candidates: Amount
-    """Number of candidates that was expected before the comparisons, from those of two bands."""
-    expected_candidates_error: Amount
-    """Standard error of this number, roughly."""
     n_rows: Count
     """Number of rows of the data set."""
     n_copies: Count

@@ -54,8 +54,6 @@ class Found(NamedTuple):
     piece_rows: int
     """Number of rows whose pairs make a file of moderate size."""
     n_copies: int
-    expected: tuple[float, float]
-    """Number of candidates that is expected after two bands, and its standard error."""
     near: Counts
     """Sums over all bands."""
 
@@ -89,8 +87,6 @@ class DuplicateSearch:
             "shards": self.data.shards.storage.url,
             "bands": self.bands,
             "expected_recall": self._expected_recall,
-            "expected_candidates": found.expected[0],
-            "expected_candidates_error": found.expected[1],
             "n_rows": self.data.n_rows,
             "n_copies": found.n_copies,
             **found.groups.count(),
@@ -123,11 +119,8 @@ class DuplicateSearch:
         names = (f"near-{band}-{part}" for band in range(self.bands.n_bands) for part in range(files.n_parts))
         near = PairFiles(work, tuple(names))
         compare = FindPairs(near, files, similarities, int(np.searchsorted(similarities, self._least_estimate)))
-        expected = compare.expect()
-        self.report.note(
-            f"{n_copies:,} copies; {expected[0]:,.0f} (± {expected[1]:,.0f}) pairs of other rows should "
-            f"share a band; at most {MAX_COMPARISONS * n_rows:,} are compared for each band"
-        )
+        most = MAX_COMPARISONS * n_rows
+        self.report.note(f"{n_copies:,} copies; of other rows, at most {most:,} pairs are compared for each band")
         parts = [Part(number, size // 8, size) for number in range(len(near.names))]
         counts = self._find("compare", compare, parts, runner)
         pairs, groups = PairFiles(work, copies.names + near.names), Groups(work, n_rows)
@@ -136,7 +129,7 @@ class DuplicateSearch:
         with self.report.stage("group", total_tasks=1, total_bytes=1) as stage:
             piece_rows = groups.find(pairs)
             stage.advance(rows=n_rows, source_bytes=1)
-        return Found(pairs, groups, piece_rows, n_copies, expected, counts)
+        return Found(pairs, groups, piece_rows, n_copies, counts)
 
     @property
     def _expected_recall(self) -> float:

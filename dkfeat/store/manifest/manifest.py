@@ -14,7 +14,7 @@ import numpy as np
 
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed
 from dkfeat.errors import ShardError, SpecConflictError
-from dkfeat.html import card, sparkline
+from dkfeat.html import card
 from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources
 from dkfeat.store.manifest.records import ShardEntry, check
@@ -240,17 +240,10 @@ class Manifest(Head):
             facts["no final line end"] = ", ".join(cut[:_SHOWN]) + more
         return facts
 
-    def pictures(self) -> dict[str, str]:
-        """Return a sparkline of the rows of each shard, for cards."""
-        rows = self.records.shards["rows"].tolist()
-        if len(rows) < 2:  # a single bar shows nothing
-            return {}
-        return {"rows by shard": sparkline(rows, f"rows by shard, {min(rows):,} to {max(rows):,}")}
-
     def _repr_html_(self) -> str:
         columns = {"columns of the source": f"{self.n_features:,}", "labels": labels_shown(self.labels)}
         facts = {**self.facts(), **columns, "spec": self.spec_fp[:12]}
-        return card("Manifest", facts, note=f"number {self.number:,}", pictures=self.pictures())
+        return card("Manifest", facts, note=f"number {self.number:,}")
 
 
 def parse_head(data: bytes, what: str = "manifest") -> tuple[Head, dict[str, Any]]:
