@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 28_988
+MOST_CODE = 28_979
 MOST_MODULES = 200
-MOST_TEST_LINES = 37_204
+MOST_TEST_LINES = 36_910
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
-from dkfeat.canonical import Count, check_length, dumps, parse_object, typed
+from dkfeat.canonical import Count, dumps, parse_object, typed
 from dkfeat.errors import ShardError
 from dkfeat.store.manifest.records import check
-from dkfeat.store.storage.base import META, Storage, now
+from dkfeat.store.storage.base import META, Storage, now, read_required
 
 LOG_NAME = re.compile(r"log-([0-9]{6,12})-([0-9]{4,12})\.json")
 MOST_POINTS = 256
@@ -196,7 +196,7 @@ def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None 
         names = _log_names(storage, "log-" if batch is None else f"log-{batch:06d}-")
         for name in names[-1:] if only_newest else names:
             with suppress(OSError, ShardError, ValueError):
-                logs.append(_read_log(storage, name))
+                logs.append(RunLog.from_json(read_required(storage, name, "removed meanwhile", MAX_BYTES), name))
         if any(log.outcome == RUNNING for log in logs):
             holder = storage.holder()
             alive = None if holder is None or holder.alive is False else holder.run_id
@@ -209,11 +209,6 @@ def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None 
 def _log_names(storage: Storage, prefix: str = "log-") -> list[str]:
     names = [name for name in storage.list(META, sizes=False) if name.startswith(prefix) and LOG_NAME.fullmatch(name)]
     return [f"{META}/{name}" for name in sorted(names, key=_log_numbers)]
-
-
-def _read_log(storage: Storage, name: str) -> RunLog:
-    check_length(storage.size(name) or 0, name, MAX_BYTES)
-    return RunLog.from_json(storage.read(name), name)
 
 
 def log_batch(name: str) -> int:

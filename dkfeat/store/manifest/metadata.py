@@ -100,8 +100,8 @@ class _Split(TypedDict, total=False):
 
 class _Output(TypedDict, total=False):
     layout: Name
-    n_features_out: Count
-    row_bytes: Count
+    n_features_out: Positive
+    row_bytes: Positive
 
 
 class _Spec(TypedDict, total=False):
@@ -316,8 +316,7 @@ def _read_last(storage: Storage, numbers: Sequence[int]) -> Manifest:
     """Read the manifest of the highest number, and compare it with the spec and with its predecessor."""
     check(numbers[-1] - 1 in (0, *numbers[-2:-1]), f"{storage.url}: manifests {numbers[-5:]} have a gap")
     spec = read_spec(storage)
-    described = spec.get("map")
-    n_features = described.get("n_features") if isinstance(described, Mapping) else None
+    n_features = spec.get("map", {}).get("n_features")
     head, values = _read_head(storage, numbers[-1])
     where = f"{storage.url}/{META}/{head.name}"
     check(head.spec_fp == fingerprint(spec), f"{where}: made for another spec than {SPEC}")

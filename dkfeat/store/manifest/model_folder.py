@@ -15,7 +15,7 @@ from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.filesystems.urls import path_in
 from dkfeat.store.manifest.metadata import ARRAY_NAME, LANDMARKS_NAME, MODEL_FILE
 from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import SPEC, Storage, faults_as, read_existing
+from dkfeat.store.storage.base import Storage, faults_as, read_existing
 from dkfeat.store.storage.local import LocalStorage, check_folder_writable
 
 SEAL = "sha256"
@@ -140,7 +140,7 @@ def check_model_folder(folder: Storage) -> None:
         names = set(folder.list(""))
     has_model = MODEL_FILE in names and any(map(ARRAY_NAME.fullmatch, names))
     may_be_replaced = has_model or names == model_files(names)
-    if not may_be_replaced or (not is_local and folder.size(SPEC) is not None):
+    if not may_be_replaced:
         raise ConfigError(
             f"{folder.url} contains something that is not a dkfeat model; choose another folder for the model"
         )

@@ -14,10 +14,10 @@ from dkfeat.blocks import BadRow, PackedCodes, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.store.manifest.manifest import Manifest
-from dkfeat.store.manifest.metadata import landmarks_of, next_batch, read_manifest, read_sidecar, read_spec
+from dkfeat.store.manifest.metadata import Named, landmarks_of, next_batch, read_manifest, read_sidecar, read_spec
 from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry
 from dkfeat.store.shards import codec as decoding
-from dkfeat.store.storage.base import DATA, META, Storage, faults_as
+from dkfeat.store.storage.base import DATA, META, SPEC, Storage, faults_as
 
 Verify = Literal["sha256", "size"]
 
@@ -214,8 +214,8 @@ def report_of(reader: ShardReader, found: Mapping[str, str | None], labels: set[
     storage, listed = reader.storage, reader.manifest.labels
     problems = []
     sidecars = {"landmarks": landmarks_of(reader.spec)}
-    if isinstance(model := reader.spec.get("model"), Mapping):  # the data set is of predictions
-        sidecars["model"] = model.get("sha256", "")
+    if "model" in reader.spec:  # the data set is of predictions
+        sidecars["model"] = reader.spec["model"].get("sha256", "")
     for kind, sha256 in sidecars.items():
         if sha256 is not None:
             try:
@@ -246,15 +246,10 @@ def report_of(reader: ShardReader, found: Mapping[str, str | None], labels: set[
 
 def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:
     """Return True if the manifest lists the labels of the shards, or more labels if the source declared them."""
-    source = spec.get("input")
-    declared = isinstance(source, Mapping) and source.get("labels") is not None
+    declared = spec.get("input", {}).get("labels") is not None
     return labels <= listed if declared else labels == listed
 
 
 def _width(spec: Mapping[str, Any], where: str) -> int:
-    output = spec.get("output")
-    key = "row_bytes" if isinstance(output, Mapping) and output.get("layout") == "codes" else "n_features_out"
-    width = output.get(key) if isinstance(output, Mapping) else None
-    if type(width) is not int or width < 1:
-        raise ShardError(f"{where}: its spec has no valid output.{key}")
-    return width
+    output = Named(spec, f"{where}/{SPEC}")["output"]
+    return int(output["row_bytes" if output["layout"] == "codes" else "n_features_out"])

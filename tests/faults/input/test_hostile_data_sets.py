@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import tracemalloc
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,27 +99,6 @@ def test_lock__of_gigabytes__is_taken_over_unread(job):
     os.truncate(lock, 2 << 30)
     with in_little_memory():
         job.run()
-
-
-@pytest.mark.fault("X-02")
-@pytest.mark.parametrize("folder", ["data", "_dkfeat"])
-def test_folder_replaced_by_a_link__is_refused(job, tmp_path, folder):
-    (job.target / folder).rename(tmp_path / "elsewhere")
-    (job.target / folder).symlink_to(tmp_path / "elsewhere")
-    before = state_outside(tmp_path, job.target)
-    for act in (lambda: verified(job.target), job.run):
-        with pytest.raises(DkfeatError):
-            act()
-    assert state_outside(tmp_path, job.target) == before
-
-
-@pytest.mark.fault("X-11")
-def test_metadata__nested_deep__is_refused_without_recursion(job):
-    (job.target / "_dkfeat" / "manifest-000001.json").write_text('{"a":' * 200_000)
-    limit = sys.getrecursionlimit()
-    with pytest.raises(ShardError, match="nested too deep"):
-        reader.open_reader(open_storage(job.target))
-    assert sys.getrecursionlimit() == limit
 
 
 def edited_and_marked(target, **changes):

@@ -216,13 +216,3 @@ def test_extension__with_a_pickle_is_read_as_what_it_stores(tmp_path):
     X, _ = rows(ParquetSource(str(path)))
     assert X.toarray().ravel().tolist() == [1, 2]
     assert not marker.exists()
-
-
-@pytest.mark.fault("X-10", "I-37")
-def test_names__of_files_with_control_characters(tmp_path):
-    path = tmp_path / "red \x1b[31m ü%20#+.parquet"
-    path.write_bytes(b"no Parquet")
-    with pytest.raises(ParquetError, match=r"red \\x1b\[31m ü%20#\+\.parquet: damaged"):
-        pieces(ParquetSource(str(path)))
-    write(path, {"x": [1.0], "label": [1]})
-    assert pieces(ParquetSource(str(path)))[0].block.n_rows == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 import os
 import re
@@ -17,7 +16,6 @@ from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import (
     CommitError,
     ConfigError,
-    DkfeatError,
     ShardError,
     SourceError,
     SourceNotFoundError,
@@ -238,26 +236,6 @@ def test_source__store_refuses__is_told_at_once(tiny_folder, bucket, options, pr
 
 
 @pytest.mark.slow
-@pytest.mark.fault("S-11")
-def test_run__every_answer_to_a_put_is_lost_once__is_identical(pattern, golden, bucket, options, proxy):
-    for key in ("manifest-", "plan-", "spec", "lock", "_SUCCESS", "part-000003"):
-        proxy.add("drop after", method="PUT", key=key, times=2)
-    manifest = run(pattern, bucket, options)
-    assert bucket.state() == golden
-    assert manifest.run["id"]
-    bucket.assert_whole(committed=True)
-
-
-@pytest.mark.fault("S-12")
-def test_run__store_that_fails_every_multipart_upload__does_not_notice(pattern, golden, bucket, options, proxy):
-    parts = proxy.add(500, key="partNumber=2|uploads")
-    complete = proxy.add("error in 200", method="POST", key="uploadId=")
-    run(pattern, bucket, options)
-    assert bucket.state() == golden
-    assert parts.seen == complete.seen == 0
-
-
-@pytest.mark.slow
 @pytest.mark.fault("S-12")
 def test_put__answered_by_an_error_under_200__is_no_success(pattern, golden, bucket, options, proxy):
     proxy.add("error in 200", method="PUT", key="part-000002")
@@ -357,16 +335,6 @@ def test_source__changed_before_a_resume__is_a_conflict(tiny_folder, bucket, opt
         featurized(remote(bucket, options), bucket.url(), target_options=options)
 
 
-def test_source__compressed__gives_the_rows_of_the_plain_one(tiny_folder, bucket, options, tiny_rows, tmp_path, proxy):
-    for path in sorted(tiny_folder.iterdir()):
-        bucket.put(f"in/{path.name}.gz", gzip.compress(path.read_bytes(), mtime=0))
-    proxy.add("cut body", method="GET", key="svm.gz", times=1)
-    featurized(remote(bucket, options, "*.gz"), tmp_path / "out")
-    X, y = dkfeat.open_shards(tmp_path / "out").to_scipy()
-    np.testing.assert_array_equal(y, tiny_rows[1])
-    assert (gcws().fit(tiny_rows[0]).transform(tiny_rows[0]) != X).nnz == 0
-
-
 def test_source__many_files__are_looked_at_with_few_bytes(bucket, options, proxy):
     for number in range(30):
         bucket.put(f"in/{number:02}.svm", b"1 1:1\n" * 1000)
@@ -464,11 +432,6 @@ def test_other_store__that_creates_exclusively__works_too(pattern, golden):
         assert dkfeat.open_shards("memory://box/out").verify().problems == []
     finally:
         memory.rm("/box", recursive=True)
-
-
-def test_errors__of_dkfeat_alone_reach_the_user():
-    with pytest.raises(DkfeatError):
-        dkfeat.open_shards("nosuchstore://bucket/out")
 
 
 @pytest.mark.fault("I-36")

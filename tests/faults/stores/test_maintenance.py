@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +15,6 @@ from dkfeat.errors import SpecConflictError
 from dkfeat.store.commit.maintenance import clean
 from dkfeat.store.commit.status import status
 from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import LOCK
 from tests.engine.helpers import featurized
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.store.tiny_job import TinyJob, write_sources
@@ -26,27 +23,6 @@ from tests.store.tiny_job import TinyJob, write_sources
 @pytest.fixture
 def job(bucket, options, tmp_path):
     return TinyJob(write_sources(tmp_path / "in"), Path("unused"), storage=open_storage(bucket.url(), options))
-
-
-def interrupted(job, monkeypatch):
-    """A run that ends before its commit, as if it had been killed: its lock stays."""
-    with monkeypatch.context() as patch:
-        patch.setattr("dkfeat.store.commit.batch.Batch.commit", None)
-        patch.setattr("dkfeat.store.storage.base.Lock.release", lambda _: None)
-        with pytest.raises(TypeError):
-            job.run()
-
-
-def test_status__tells_each_state(job, bucket, options, monkeypatch):
-    assert status(bucket.url(), storage_options=options).state == "empty"
-    interrupted(job, monkeypatch)
-    assert status(bucket.url(), storage_options=options).state == "running"  # this process is still alive
-    holder = json.loads(bucket.get(f"out/{LOCK}"))
-    bucket.put(f"out/{LOCK}", json.dumps({**holder, "pid": 2**22 + 1}).encode())
-    assert status(bucket.url(), storage_options=options).state == "unfinished"
-    job.run()
-    found = status(bucket.url(), storage_options=options)
-    assert (found.state, found.missing) == ("complete", ())
 
 
 def test_clean__removes_strays_and_names_foreign_objects(job, bucket, options):
@@ -104,15 +80,6 @@ def parquet_source(bucket, options):
     return dkfeat.ParquetSource(
         bucket.url("in/*.parquet"), features=("indices", "values"), n_features=300, storage_options=options
     )
-
-
-def test_parquet__on_the_store__is_featurized(parquet, tiny_rows, bucket, options, proxy):
-    proxy.add("cut body", method="GET", key="rows.parquet", times=2)
-    manifest = featurized(parquet_source(bucket, options), bucket.url(), target_options=options)
-    assert manifest.rows == len(tiny_rows[1])
-    data = dkfeat.open_shards(bucket.url(), storage_options=options)
-    np.testing.assert_array_equal(data.labels(), tiny_rows[1])
-    assert len(parquet) > 1000
 
 
 @pytest.mark.slow

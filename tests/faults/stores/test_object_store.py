@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 
 import pytest
@@ -14,7 +13,6 @@ from dkfeat.filesystems import urls
 from dkfeat.filesystems.urls import thread_retries
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import DATA, META
-from dkfeat.store.storage.object_store import ObjectStorage
 from tests.conftest import first_quick
 from tests.faults.stores.bucket import KEY, SECRET
 
@@ -25,14 +23,6 @@ HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
 @pytest.fixture
 def storage(bucket, options):
     return open_storage(bucket.url(), options)
-
-
-def test_create__existing__is_refused_and_unchanged(storage):
-    storage.create(NAME, b"first")
-    with pytest.raises(FileExistsError):
-        storage.create(NAME, b"other")
-    storage.create(NAME, b"first")  # like a repeated request whose first answer was lost
-    assert storage.read(NAME) == b"first"
 
 
 def test_create__existing_that_vanishes_while_it_is_compared__was_anothers(storage, bucket, monkeypatch):
@@ -189,27 +179,6 @@ def test_probe__lasting_fault__is_told_at_once(bucket, options, proxy, action, m
     assert "credentials are valid" in str(fault.value)
     assert proxy.count("PUT") == 1
     assert KEY not in str(fault.value)
-
-
-@pytest.mark.fault("C-05")
-def test_create__many_at_once__exactly_one_wins(storage, options):
-    barrier, wins = threading.Barrier(12), []
-
-    def race(number):
-        own = ObjectStorage(storage.url, options)
-        barrier.wait()
-        try:
-            own.create(NAME, b"%d" % number)
-            wins.append(number)
-        except FileExistsError:
-            pass
-
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [storage.read(NAME)] == [b"%d" % number for number in wins]
 
 
 def test_sweep__takes_probes_and_claims_of_dead_runs_only(storage, bucket):

@@ -123,28 +123,6 @@ def test_errors__do_not_show_them(source, bucket, secret_options, proxy, trouble
     assert_clean(fault.value, repr(fault.value), *traceback.format_exception(fault.value), caplog.text)
 
 
-@pytest.mark.slow
-def test_commands__do_not_show_them(source, bucket, proxy, tmp_path):
-    variables = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": TOKEN}
-    variables |= {"AWS_ENDPOINT_URL": proxy.url, "AWS_DEFAULT_REGION": "us-east-1"}
-
-    def dkfeat_command(*words):
-        ended = programs.run(programs.command("--traceback", *words), **variables)
-        assert_clean(ended.out, ended.err)
-        return ended.status, ended.err
-
-    output = dkfeat_command("featurize", *source.patterns, "--out", bucket.url(), "--n-components", 24)
-    assert output[0] == 0, output
-    assert dkfeat_command("verify", bucket.url())[0] == 0
-    proxy.add(403, method="GET")
-    status, errors = dkfeat_command("inspect", bucket.url())
-    assert status == 3
-    assert "403 AccessDenied" in errors
-    keys = bucket.keys("out/")
-    assert_clean(*(bucket.get(key) for key in keys))
-    assert list(tmp_path.iterdir()) == []
-
-
 PASSWORD, SIGNATURE = "planted+pass:word", "planted/signa%2Bture"
 HARMLESS = (
     "s3://bucket/a@b:c.svm",

@@ -96,19 +96,6 @@ def test_begin__more_splits_than_names_in_order__warns_once(job, monkeypatch, ca
     assert "from split 4 on, the names of shards have another order than the rows" in warning
 
 
-@pytest.mark.fault("D-12")
-def test_run_ids__never_collide(job, monkeypatch):
-    monkeypatch.setattr(
-        "dkfeat.store.commit.begin.now", lambda: "2026-01-01T00:00:00.000+00:00"
-    )  # the clock stands still
-    job.run()
-    ids = set()
-    for _ in range(100):
-        with job.begin() as run:
-            ids.add(run.id)
-    assert len(ids) == 100
-
-
 @pytest.mark.fault("S-06")
 @pytest.mark.parametrize("edited", ["_SUCCESS", "_dkfeat/manifest-000001.json"])
 def test_writers__success_does_not_vouch_for_the_manifest__is_an_error(job, edited):
@@ -274,14 +261,6 @@ def test_commit__incomplete_batch__is_refused(job, case):
         path.unlink()
     job.run()
     assert_dataset_whole(job.target, committed=True)
-
-
-def test_commit__entries_in_any_order(job, tmp_path):
-    job.run()
-    other = replace(job, target=tmp_path / "other")
-    with other.begin() as run:
-        other.commit(run, other.work(run)[::-1])
-    assert dataset_state(other.target) == dataset_state(job.target)
 
 
 def test_commit__number_was_taken_meanwhile__is_a_conflict(job, monkeypatch):

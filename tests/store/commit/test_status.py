@@ -267,20 +267,7 @@ def test_clean__deletes_logs_of_batches_given_up(rows):
     assert names(rows) == ["log-000001-0001.json"]
 
 
-WRONG = [
-    {"format": 2},
-    {"batch": -1},
-    {"host": None},
-    {"stages": [{"stage": "scan"}]},
-    {"sources": [1]},
-]
-WRONG_STAGES = [
-    {"points": [[1.0, 5, 5], [0.5, 6, 6]]},
-    {"seconds": -1},
-    {"points": [[0, 0, 0]] * 300},
-    {"points": [[0, True, "x"]]},
-    {"stage": 7},
-]
+WRONG_STAGES = [{"points": [[1.0, 5, 5], [0.5, 6, 6]]}, {"seconds": -1}, {"points": [[0, 0, 0]] * 300}]
 
 
 def test_log__damaged_is_refused(rows):
@@ -289,7 +276,7 @@ def test_log__damaged_is_refused(rows):
     values = json.loads(log.to_json())
     assert RunLog.from_json(json.dumps(values).encode()) == log
     of_stages = ({"stages": [{**values["stages"][0], **wrong}]} for wrong in WRONG_STAGES)
-    for wrong in (*WRONG, *of_stages):
+    for wrong in ({"format": 2}, {"batch": -1}, *of_stages):
         with pytest.raises(ShardError):
             RunLog.from_json(json.dumps({**values, **wrong}).encode())
 

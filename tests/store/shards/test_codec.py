@@ -10,9 +10,8 @@ import pytest
 from scipy.sparse import csr_matrix, random_array
 
 from dkfeat.blocks import PackedCodes, RowBlock, SourceFile, Split
-from dkfeat.canonical import dumps, parse_object, typed
 from dkfeat.errors import InputError, ShardError
-from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry
+from dkfeat.store.manifest.records import SHARD_NAME
 from dkfeat.store.shards import codec as decoding
 from dkfeat.store.shards import codec as seal
 from dkfeat.store.shards import codec as shards
@@ -202,20 +201,6 @@ def test_encode__parts_that_disagree__are_refused(layout, change, message):
         encode(**{**parts(layout, 10), **change})
 
 
-@pytest.mark.parametrize("column", ["labels", "qid"])
-def test_encode__columns_of_other_lengths__make_no_block(column):
-    with pytest.raises(ValueError, match="columns of other lengths"):
-        encode(**{**parts("codes", 10), column: np.zeros(9, np.int64)})
-
-
-def test_footer__entry_and_back():
-    shard = encode(**parts("codes", 300))
-    entry = shard.entry(NAME)
-    assert entry == shard.footer.entry(NAME, len(shard.data), shard.sha256)
-    assert decoding.check_whole(shard.data, NAME) == (shard.footer, shard.sha256)
-    assert typed(parse_object(dumps(entry), NAME), ShardEntry, NAME) == entry
-
-
 def test_footer__unknown_keys_are_ignored_and_missing_ones_refused():
     keys = {key.encode(): value.encode() for key, value in footer(3).to_metadata().items()}
     assert shards.ShardFooter.from_metadata({**keys, b"dkfeat.new": b"1", b"other": b"x"}, "x") == footer(3)
@@ -272,16 +257,6 @@ def test_name__depends_on_what_the_shard_is_made_from_alone():
     hashes = {other.split("-")[3] for other in others}
     assert len(hashes) == len(others)
     assert name.split("-")[3] not in hashes
-
-
-def test_name__sorts_in_row_order():
-    file = SourceFile(name="day1.svm", url="", size=120)
-    names = [
-        shards.shard_name("0" * 64, Split(number=number, file=file, start=0, stop=9), piece)
-        for number in (0, 1, 2, 10, 999, 100_000)
-        for piece in (0, 1, 9, 10, 9_999)
-    ]
-    assert names == sorted(names)
 
 
 def index_blocks(packed):

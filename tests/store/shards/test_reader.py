@@ -21,7 +21,6 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import dkfeat
-from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SpecConflictError
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards import columns as rows
@@ -91,14 +90,6 @@ def test_reader__other_spec__is_a_conflict(whole):
     it = opened(whole)
     with pytest.raises(SpecConflictError, match="another spec"):
         reader.ShardReader(it.storage, {**it.spec, "map": {}}, it.manifest)
-
-
-@pytest.mark.parametrize("output", [None, {}, {"layout": "codes", "row_bytes": 0}, {"layout": "dense", "row_bytes": 3}])
-def test_reader__spec_without_a_width__is_refused(whole, output):
-    it = opened(whole)
-    spec = {"format": 1, "output": output}
-    with pytest.raises(ShardError, match=r"output\."):
-        reader.ShardReader(it.storage, spec, replace(it.manifest, spec_fp=fingerprint(spec)))
 
 
 def test_read__unknown_verification__is_refused(whole):

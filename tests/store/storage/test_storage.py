@@ -229,13 +229,6 @@ def test_open__a_pipe_in_place_of_a_file__does_not_hang(disk):
         disk.read(NAME)
 
 
-def test_set_aside__keeps_the_bytes(storage):
-    storage.create(NAME, b"damaged")
-    aside = storage.set_aside(NAME)
-    assert storage.size(NAME) is None
-    assert storage.read(aside) == b"damaged"
-
-
 def test_sweep__takes_temporary_files_only(disk):
     (Path(disk.url) / TMP / f"x.{0:032x}.tmp").write_bytes(b"cut")
     (Path(disk.url) / TMP / "foreign.txt").write_bytes(b"mine")
@@ -255,11 +248,6 @@ def test_permissions__follow_the_umask(tmp_path, mask):
     for path in (tmp_path / "out").rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o777 if path.is_dir() else 0o666) & ~mask, path
-
-
-def test_probe__works_and_leaves_nothing(disk):
-    disk.probe()
-    assert list(disk.list(META)) == ["set-aside", "tmp"]
 
 
 def test_probe__killed_half_way__is_swept_away(disk, monkeypatch):
