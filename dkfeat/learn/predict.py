@@ -41,6 +41,7 @@ from dkfeat.engine.tasks.job import Job
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel, load_model
+from dkfeat.messages import logger_of
 from dkfeat.sources.base import Source
 from dkfeat.sources.contents import compression_of_name
 from dkfeat.sources.formats import as_source
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
 
+
+logger = logger_of(__name__)
 
 PREDICTED = ("prediction", "score", "probability", "scores", "probabilities")
 
@@ -376,6 +379,7 @@ def predict_file(
     most = piece_rows(model, scores=True)
     dtype = np.dtype(np.float32) if model.task == "regression" else model.classes.dtype
     unterminated: list[SourceFile] = []
+    has_warned = False
     with _writer(out, dtype, np.dtype(rows.label_dtype) if rows.has_labels else None) as write:
         for split in rows.splits():
             for piece in rows.read(split, max_piece_rows=most, checksum=False):
@@ -387,6 +391,9 @@ def predict_file(
                     n_correct += int(np.count_nonzero(predicted == y_true))
                 write(predicted, y_true)
                 unterminated += [split.files[position] for position in piece.unterminated or ()]
+                if piece.rounded is not None and not has_warned:
+                    logger.warning("%s", rows.describe_rounded(split.files[piece.rounded.file], piece.rounded))
+                    has_warned = True
     warn_unterminated(unterminated, rows)
     return Predictions(n_rows=n_rows, n_known=n_known, n_correct=n_correct)
 

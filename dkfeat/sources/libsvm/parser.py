@@ -142,6 +142,7 @@ _LABEL_TYPES = {"int64": loop.INT64, "float64": loop.FLOAT64, "auto": loop.INT64
 _INT32_COLUMNS = 1 << 31
 _STEP_BYTES = 1 << 12  # parsed at a time after a bad line; `_MORE` times as many after each step without one
 _MORE = 4
+_WIDE = re.compile(rb"\d+:([-+]?\d{8,300})(?=[ \t\r\n#])")  # features that may be rounded
 _NUMBER = re.compile(rb"[-+.0-9eE]*")
 _INTEGER = re.compile(rb"[-+]?0*([0-9]+)")
 _LABELS = re.compile(rb"^[^ \t\r\n#]+", re.MULTILINE)
@@ -402,7 +403,7 @@ class SplitParser:
                 raise self._error(message, line, fault.at - fault.line + 1)
         self.rows_by_file[self.position] += int(cursor[loop.ROWS]) - rows
         if self.rounded is None and cursor[loop.ROUNDED_AT] >= 0:
-            self.rounded = self._rounded_at(int(cursor[loop.ROUNDED_AT]))
+            self.rounded = self._rounded_from(int(cursor[loop.ROUNDED_AT]), int(cursor[loop.POSITION]))
             cursor[loop.ROUNDED_AT] = -1 if self.rounded is None else 0  # 0: no others are sought
         parsed = window.consume(int(cursor[loop.POSITION]))
         self.tables.text_bytes += len(parsed)
@@ -437,15 +438,18 @@ class SplitParser:
             cursor[loop.POSITION] = end
             step = _STEP_BYTES
 
-    def _rounded_at(self, at: int) -> BadRow | None:
-        """Make the record of the feature at byte `at`; None if it is exact, which the parser may not know."""
-        window, dtype, token = self.window, self._options.dtype, _token(self.window.view, at)
-        number = int(token.partition(b":")[2])
-        if int(np.dtype(dtype).type(float(number))) == number:
-            return None
-        line = window.begin + bytes(window.view[window.begin : at]).rfind(b"\n") + 1
-        message = f"{quoted(token)} is {rounding(number, dtype)}"
-        return BadRow(self.position, window.origin + line, 0, at - line + 1, "", message, "")
+    def _rounded_from(self, at: int, end: int) -> BadRow | None:
+        """Make the record of the first rounded feature from byte `at` on, where an exact one may be."""
+        window, dtype = self.window, np.dtype(self._options.dtype)
+        text = bytes(window.view[window.begin : end])
+        for feature in _WIDE.finditer(text, at - window.begin):
+            start, number = feature.start(), int(feature[1])
+            line = text.rfind(b"\n", 0, start) + 1
+            if int(dtype.type(float(number))) != number and b"#" not in text[line:start]:
+                message = f"{quoted(feature[0])} is {rounding(number, str(dtype))}"
+                offset = window.origin + window.begin + line
+                return BadRow(self.position, offset, 0, start - line + 1, "", message, "")
+        return None
 
     def _count_lines(self, start: int, stop: int) -> None:
         n = self.window.count_lines(start, stop)

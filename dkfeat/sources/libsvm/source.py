@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
-from dkfeat.errors import ConfigError, ParseError
+from dkfeat.errors import ConfigError, DkfeatError, ParseError
 from dkfeat.messages import printable
 from dkfeat.sources.base import SplitScan
 from dkfeat.sources.libsvm.parser import (
@@ -256,7 +257,8 @@ class LibsvmSource(LibsvmOptions):
     def describe_rounded(self, file: SourceFile, row: BadRow) -> str:
         """Return the warning; beyond `MOST_COUNTED_BYTES` of a file with the byte of the line, not its number."""
         if row.offset <= MOST_COUNTED_BYTES:
-            return str(self.bad_row_error(file, row, row.message))
+            with suppress(DkfeatError, OSError):  # of a file that cannot be read again
+                return str(self.bad_row_error(file, row, row.message))
         return f"{printable(file.url)}, line at byte {row.offset:,}: {row.message}"
 
 

@@ -1,5 +1,6 @@
 """Integer features that the type of the values rounds: one warning a run, about the first of them."""
 
+import errno
 import warnings
 
 import numpy as np
@@ -55,6 +56,24 @@ def test_parquet__one_warning_about_the_first(tmp_path, caplog, kind):
     assert message.startswith(
         f"{tmp_path}/a.parquet: row group 1, row 0, column y: 16777217 is an integer that float32"
     )
+
+
+@pytest.mark.fault("I-44")
+def test_warning__behind_an_exact_number_and_of_a_file_that_is_gone(tmp_path, caplog, monkeypatch):
+    (tmp_path / "a.svm").write_text(f"1 1:{2**64} 2:1 # 1:16777217\n0 7:16777217\n")
+
+    def gone(*_):
+        raise FileNotFoundError(errno.ENOENT, "No such file")
+
+    monkeypatch.setattr("dkfeat.sources.libsvm.source.parse_error", gone)  # which reads the file again
+    source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN)
+    featurized(source, tmp_path / "out")
+    model = dkfeat.train(tmp_path / "out", dkfeat.SGD(epochs=1), progress=False)
+    dkfeat.predict_file(model, source)
+    line = len((tmp_path / "a.svm").read_text().splitlines()[0]) + 1
+    assert [message.split(" is ")[0] for message in caplog.messages] == [
+        f"{tmp_path}/a.svm, line at byte {line}: '7:16777217'"
+    ] * 2
 
 
 NUMBERS = [2**24 - 1, 2**24 + 1, 2**25 + 2, 2**53, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1, 10**20]
