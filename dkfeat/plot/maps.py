@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from dkfeat.maps import FeatureMap
 
 
+MOST_DOTS = 2500
+"""Maximum number of pairs that are drawn, at random."""
+
+
 def kernel_estimates(
     exact: Any, estimates: ArrayLike | None = None, *, deviations: ArrayLike | None = None, ax: Any = None
 ) -> Any:
-    """Draw estimates of a kernel against its exact values, a dot for each pair of rows.
+    """Draw estimates of a kernel against its exact values, a dot for each pair of rows, of at most 2,500.
 
     Parameters
     ----------
@@ -72,9 +76,10 @@ def kernel_estimates(
         label = "theory, ± 2 standard errors"
         axes.fill_between(at, at - 2 * half, at + 2 * half, color=RED, alpha=0.18, linewidth=0, label=label)
     error = float(np.sqrt(np.mean((found - true) ** 2)))
-    size = 12 if len(true) <= 1000 else 5
+    kept = np.sort(np.random.default_rng(0).permutation(len(true))[:MOST_DOTS])
+    size = 12 if len(kept) <= 1000 else 5
     dots = f"{len(true):,} pairs of rows,\nRMS error {error:.3g}"
-    axes.scatter(true, found, s=size, alpha=0.45, color=BLUE, linewidths=0, zorder=3, label=dots)
+    axes.scatter(true[kept], found[kept], size, color=BLUE, alpha=0.45, linewidths=0, zorder=3, label=dots, gid="dots")
     axes.set(xlabel=f"exact {name}", ylabel="estimate")
     axes.legend(fontsize=9, frameon=False, loc="upper left")
     return axes

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.html import card, render
-from dkfeat.maps._kernel_estimates import error_band
+from dkfeat.plot.maps import kernel_estimates
 from dkfeat.plot.style import STYLE, has_matplotlib
 from dkfeat.store.outputs import check_outputs, write_output
 
@@ -157,23 +157,9 @@ def bars(title: str, values: Sequence[tuple[str, float]], show: Callable[[float]
     return _figure(paint, title, caption, height=0.15 + 0.23 * len(values))
 
 
-def estimates(title: str, pairs: KernelPairs, kept: NDArray[np.int64], caption: str) -> str:
-    """Chart of kernel estimates against exact values, a dot for each of the `kept` pairs, with the theoretical band."""
-
-    def paint(axes: Any) -> None:
-        exact, estimated = pairs.exact[kept], pairs.estimates[kept]
-        if pairs.deviations is not None:
-            at, error = error_band(pairs.exact, pairs.deviations)
-            axes.fill_between(at, at - 2 * error, at + 2 * error, color=QUIET, alpha=0.25, linewidth=0)
-        values = np.concatenate([exact, estimated])
-        ends = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-        axes.plot(ends, ends, color=QUIET, linewidth=1)
-        size = 12 if len(kept) <= 500 else 5
-        axes.scatter(exact, estimated, size, color=MARK, alpha=0.45, linewidths=0, gid="dots")
-        slack = 0.03 * (ends[1] - ends[0]) or 0.5
-        axes.set(xlabel=f"exact {pairs.kernel}", ylabel="estimate", ylim=(ends[0] - slack, ends[1] + slack))
-
-    return _figure(paint, title, caption, height=4.2)
+def estimates(title: str, pairs: KernelPairs, caption: str) -> str:
+    """Chart of kernel estimates against exact values."""
+    return _figure(lambda axes: kernel_estimates(pairs, ax=axes), title, caption, height=4.2)
 
 
 def _short() -> Any:

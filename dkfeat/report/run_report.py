@@ -24,11 +24,14 @@ from dkfeat.store.commit.status import Status, status
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset
-    from dkfeat.maps._kernel_estimates import KernelPairs
     from dkfeat.sources.base import Source
 
 
-MOST_DOTS, SPEED_STEPS = 1500, 48
+SPEED_STEPS = 48
+ESTIMATES = "Estimates against the exact kernel"
+ESTIMATES_CAPTION = (
+    "Dots are pairs of rows, at most 2,500 of them; the band is two standard errors, where theory has one."
+)
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
 LABEL_BYTES = 1 << 30
@@ -145,7 +148,7 @@ class RunReport(page.Page):
             speed=_speed_charts(self.logs, self.last_run),
             shard_facts=[_quantiles(name, values) for name, values in sizes.items() if values],
             dropped=None if self.data is None else self.data.spec.get(DROPPED),
-            estimates=None if self.kernel is None else _estimates_chart(self.kernel.pairs),
+            estimates=None if self.kernel is None else page.estimates(ESTIMATES, self.kernel.pairs, ESTIMATES_CAPTION),
             **_label_values(self.labels, self.data),
         )
 
@@ -264,13 +267,6 @@ def _speed(stage: StageLog, log: RunLog) -> str:
 def _quantiles(name: str, values: Sequence[int]) -> dict[str, object]:
     low, middle, high = (f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
     return {"": name, "least": low, "median": middle, "most": high, "total": f"{sum(values):,}"}
-
-
-def _estimates_chart(pairs: KernelPairs) -> str:
-    kept = np.random.default_rng(0).permutation(len(pairs))[:MOST_DOTS]
-    caption = f"A dot is a pair of rows, {len(kept):,} of {len(pairs):,} pairs"
-    caption += "" if pairs.deviations is None else "; the band is two standard errors by theory"
-    return page.estimates("Estimates against the exact kernel", pairs, kept, f"{caption}.")
 
 
 def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict[str, Any]:
