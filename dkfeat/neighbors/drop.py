@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,7 +135,7 @@ def drop_duplicates(
 def _keep(duplicates: Any, data: ShardDataset, source: ShardSource) -> Keep:
     found = Duplicates.open(duplicates) if isinstance(duplicates, str | PathLike) else duplicates
     if isinstance(found, Duplicates) and found.folder is not None:
-        return _keep_of_folder(found.folder, data)
+        return _keep_of_folder(found, data)
     mask = np.asarray(found.kept if isinstance(found, Duplicates) else found)
     if mask.dtype != np.bool_ or mask.shape != (data.n_rows,):
         raise InputError(
@@ -152,11 +151,11 @@ def _rows_of_mask(mask: NDArray[np.bool_], source: ShardSource, split: Split) ->
     return mask[first : first + split.stop]
 
 
-def _keep_of_folder(folder: str, data: ShardDataset) -> Keep:
-    groups, url = open_shards(Path(folder, GROUPS)).shards, data.shards.storage.url
+def _keep_of_folder(found: Duplicates, data: ShardDataset) -> Keep:
+    groups, url = found.arrays[GROUPS].shards, data.shards.storage.url
     if groups.spec[GROUPS]["shards"] != data.manifest.shards_sha256:
         raise SpecConflictError(
-            f"{folder} has the duplicates of other shards than {url} has now; find them again, with `dkfeat "
+            f"{found.folder} has the duplicates of other shards than {url} has now; find them again, with `dkfeat "
             f"duplicates {url} --out` and another folder"
         )
     entries: dict[int, list[ShardEntry]] = {}

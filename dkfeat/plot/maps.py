@@ -85,20 +85,14 @@ def kernel_estimates(
     return axes
 
 
-Curve = tuple[ArrayLike, ArrayLike]
-
-
-def variance_curves(
-    curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap | Curve], *, ax: Any = None
-) -> Any:
+def variance_curves(curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap], *, ax: Any = None) -> Any:
     """Draw the theoretical variance of kernel estimates against the kernel's value.
 
     Parameters
     ----------
     curves : FeatureMap, sequence of them, or mapping
         Maps, fitted or not, with a theoretical variance, exact or a bound (see `GCWSFeatures.expected_error_at`, which
-        all maps have), or a mapping from names to maps. Values of a mapping may also be pairs of arrays: kernel values,
-        and variances at these values.
+        all maps have), or a mapping from names to maps.
     ax : matplotlib.axes.Axes or None
         Axes to draw in; None makes a figure.
 
@@ -135,19 +129,13 @@ def variance_curves(
     return axes
 
 
-def _line(name: str, curve: FeatureMap | Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if not isinstance(curve, tuple | list):
-        at = np.linspace(*curve.kernel_range, 257)
-        errors = curve.expected_error_at(at)
-        if errors is None:
-            raise ConfigError(
-                f"{name}: theory has no variance for {type(curve).__name__}; measure it with kernel_pairs(X)"
-            )
-        return at, np.asarray(errors) ** 2
-    at, variance = (np.asarray(values, dtype=np.float64) for values in curve)
-    if at.shape != variance.shape or at.ndim != 1:
-        raise ConfigError(f"{name}: kernel values of shape {at.shape} came with variances of shape {variance.shape}")
-    return at, variance
+def _line(name: str, features: FeatureMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    at = np.linspace(*features.kernel_range, 257)
+    errors = features.expected_error_at(at)
+    if errors is None:
+        kind = type(features).__name__
+        raise ConfigError(f"{name}: theory has no variance for {kind}; measure it with kernel_pairs(X)")
+    return at, np.asarray(errors) ** 2
 
 
 def accuracy_against_k(results: Any, *, levels: Mapping[str, float] | None = None, ax: Any = None) -> Any:

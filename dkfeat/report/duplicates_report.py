@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +18,12 @@ from dkfeat.filesystems.urls import is_url, local_path
 from dkfeat.html import render
 from dkfeat.messages import counted, printable
 from dkfeat.neighbors import Duplicates
-from dkfeat.neighbors.deduplication.result import GROUPS, RECORD, column_parts
+from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, column_parts
 from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report import page
 from dkfeat.report.estimates import safe_source
 from dkfeat.store.commit.run_log import read_logs
+from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.storage.base import SPEC
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def duplicates_report(
     >>> report.save(folder / "duplicates.html")
     """
     found = Duplicates.open(folder)
-    groups, pairs = (open_shards(Path(str(found.folder), name)) for name in ("groups", "pairs"))
+    groups, pairs = found.arrays[GROUPS], found.arrays[PAIRS]
     sizes, largest = _group_sizes(groups, found.n_rows)
     edges = _bin_edges(groups, found.threshold)
     histogram, chosen = _histogram(pairs, edges)
@@ -251,7 +251,7 @@ def duplicates_report(
 def holds_duplicates(folder: str) -> bool:
     """Return True if a folder on this machine is one that `dkfeat.neighbors.duplicates` wrote or is writing."""
     path = local_path(folder)
-    return path is not None and ((path / RECORD).is_file() or (path / GROUPS / SPEC).is_file())
+    return path is not None and ((path / DUPLICATES_FILE).is_file() or (path / GROUPS / SPEC).is_file())
 
 
 def _group_sizes(groups: ShardDataset, n_rows: int) -> tuple[tuple[tuple[int, int], ...], list[tuple[int, int]]]:

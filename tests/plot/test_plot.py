@@ -82,8 +82,6 @@ def test_variance_curves__of_maps_and_of_arrays(axes):
 def test_variance_curves__refuse_what_has_none(axes):
     with pytest.raises(ConfigError, match="no variance for NystroemFeatures"):
         plot.variance_curves(NystroemFeatures(), ax=axes)
-    with pytest.raises(ConfigError, match="mine: kernel values"):
-        plot.variance_curves({"mine": ([0.1, 0.5], [1.0])}, ax=axes)
 
 
 def test_code_entropy__is_that_of_each_bit(data, axes):

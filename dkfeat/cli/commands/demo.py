@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +59,6 @@ def demo(ctx: click.Context, /, out: str, n_components: int, i_bits: int, seed: 
     run_folder.mkdir(parents=True, exist_ok=True)
     train_file, test_file = map(str, _digit_files(folder, seed))
     train_shards, test_shards, model = (str(run_folder / name) for name in ("train", "test", "model"))
-    _compile(n_components, i_bits)
     options = ["--n-components", str(n_components), "--i-bits", str(i_bits)]
     assert ctx.parent is not None  # the group that has this command
     for arguments in (
@@ -74,12 +72,11 @@ def demo(ctx: click.Context, /, out: str, n_components: int, i_bits: int, seed: 
         status = ctx.parent.command.main([*silence, *arguments], prog_name="dkfeat", standalone_mode=False)
         if status:
             ctx.exit(status)
-    made = _measure(train_file, test_file, train_shards, test_shards, model)
+    made = _measure(train_file, test_file, train_shards, model)
     note()
     figures = {
         "test accuracy, linear model on the raw features": f"{made['accuracy_raw']:.2%}",
         "test accuracy, linear model on GCWS features": f"{made['accuracy']:.2%}",
-        "rows per second, text to shards": f"{made['rows_per_second']:,.0f}",
         "bytes per row in the shards": f"{made['bytes_per_row']:,.1f}",
         "shards, plain Parquet": f"{train_shards}/data",
         "model": model,
@@ -94,20 +91,6 @@ def demo(ctx: click.Context, /, out: str, n_components: int, i_bits: int, seed: 
         "  dkfeat train features/my --test features/my-test --out my-model",
     ):
         note(line)
-
-
-def _compile(n_components: int, i_bits: int) -> None:
-    """Compile the loops before anything is timed; the machine code is cached, so only the first call is slow."""
-    import tempfile
-
-    from dkfeat.engine.featurize import featurize
-    from dkfeat.maps import GCWSFeatures
-
-    note("Compiling the loops, once per machine …")
-    with tempfile.TemporaryDirectory() as scratch:
-        row = Path(scratch) / "row.svm"
-        row.write_text("1 1:1\n", encoding="ascii")
-        featurize(row, Path(scratch) / "row", GCWSFeatures(n_components, i_bits=i_bits), progress=False)
 
 
 def _digit_files(folder: Path, seed: int) -> tuple[Path, Path]:
@@ -128,24 +111,20 @@ def _digit_files(folder: Path, seed: int) -> tuple[Path, Path]:
     return files
 
 
-def _measure(train_file: str, test_file: str, train_shards: str, test_shards: str, model_folder: str) -> dict[str, Any]:
+def _measure(train_file: str, test_file: str, train_shards: str, model_folder: str) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.learn.compare.fits import linear_accuracy
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict import prediction_source
 
     model = load_model(model_folder)
-    data, held_out = open_shards(train_shards), open_shards(test_shards)
+    data = open_shards(train_shards)
     note(err=True)
     note("A linear model on the raw features, for comparison …", err=True)
     raw = linear_accuracy(*(prediction_source(model, path) for path in (train_file, test_file)))
-    runs = [opened.manifest.run for opened in (data, held_out)]  # right also for shards of an earlier demo
-    times = [datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"]) for run in runs]
-    seconds = sum(time.total_seconds() for time in times)
     return {
         "accuracy_raw": raw,
         "accuracy": model.history[-1]["test_accuracy"],
-        "rows_per_second": (data.n_rows + held_out.n_rows) / max(seconds, 1e-3),
         "bytes_per_row": data.manifest.size / max(1, data.n_rows),
     }
 

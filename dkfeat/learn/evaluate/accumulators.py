@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,6 @@ from sklearn.metrics import (
 from dkfeat.learn.evaluate.evaluation import RATES, Evaluation
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.scores import Moments
-
-if TYPE_CHECKING:
-    pass
-
 
 _SIGN = np.uint32(1 << 31)
 

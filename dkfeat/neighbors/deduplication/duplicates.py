@@ -23,12 +23,13 @@ from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, wr
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.messages import printable
-from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, RECORD, Duplicates, is_complete, record_of
+from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates, is_complete, record_of
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import former_parameters, open_codes
 from dkfeat.neighbors.table import check_table_among, table_schema
+from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage.local import LocalStorage, flush_folder
 from dkfeat.theory.bands import choose_bands
@@ -208,7 +209,7 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Path:
             "all workers see, and copy the tables from it"
         )
     check_outside(folder, kind="duplicates")
-    if folder.is_dir() and {path.name for path in folder.iterdir()} - {_WORK, PAIRS, GROUPS, RECORD}:
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - {_WORK, PAIRS, GROUPS, DUPLICATES_FILE}:
         raise ConfigError(f"target {folder} holds other files than duplicates; choose a new folder")
     sources = [search.source.source] if isinstance(search.source, RowsOfSource) else []
     for layout in (GROUPS, PAIRS):
@@ -247,8 +248,8 @@ def _searched_job(search: DuplicateSearch, folder: Path, runner: Runner, **task:
         progress=search.report,
     ).rows
     record = record_of(search.settings, Duplicates(**search.results(found, n_pairs)))
-    work.write(RECORD, np.frombuffer(record, np.uint8))
-    work.path(RECORD).replace(folder / RECORD)
+    work.write(DUPLICATES_FILE, np.frombuffer(record, np.uint8))
+    work.path(DUPLICATES_FILE).replace(folder / DUPLICATES_FILE)
     flush_folder(folder)
     firsts = _first_rows_in_files(task["source"])
     return _GroupsJob(groups=found.groups, first_in_files=firsts, **task)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 PAIRS, GROUPS = "pairs", "groups"
 """Names of the tables and of their folders."""
-RECORD = DUPLICATES_FILE
-"""Name of the file with the settings and results of a search, beside its tables."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -69,7 +67,7 @@ class Duplicates:
     folder: str | None = None
     """Folder with the tables; None if the result is in memory."""
     arrays: Mapping[str, Any] = field(default_factory=dict)
-    """Arrays of a result in memory."""
+    """Arrays of a result in memory, by name; or the opened tables of a folder."""
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Duplicates:
@@ -88,14 +86,19 @@ class Duplicates:
             raise ConfigError(
                 f"{fspath(folder)} {state}; make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
             )
-        found = replace(record["results"], folder=str(path))
+        found = record["results"]
         check(
-            min(found.bands) >= 1, f"{path / RECORD}: bands are {list(found.bands)}, expected two numbers of at least 1"
+            min(found.bands) >= 1,
+            f"{path / DUPLICATES_FILE}: bands are {list(found.bands)}, expected two numbers of at least 1",
         )
+        tables = {name: open_shards(path / name) for name in (PAIRS, GROUPS)}
         for table, stated in ((PAIRS, found.n_pairs), (GROUPS, found.n_rows)):
-            n_rows = open_shards(path / table).n_rows
-            check(n_rows == stated, f"{path / RECORD}: states {stated:,} rows of {table}, but the table has {n_rows:,}")
-        return found
+            n_rows = tables[table].n_rows
+            check(
+                n_rows == stated,
+                f"{path / DUPLICATES_FILE}: states {stated:,} rows of {table}, but the table has {n_rows:,}",
+            )
+        return replace(found, folder=str(path), arrays=tables)
 
     @cached_property
     def pairs(self) -> NDArray[np.int64]:
@@ -131,7 +134,7 @@ class Duplicates:
     def _column(self, table: str, name: str) -> NDArray[Any]:
         if self.folder is None:
             return np.asarray(self.arrays[name])
-        return np.concatenate([*column_parts(open_shards(Path(self.folder, table)), name)])
+        return np.concatenate([*column_parts(self.arrays[table], name)])
 
     @property
     def chain_note(self) -> str:
@@ -172,9 +175,9 @@ def is_complete(folder: Path) -> bool:
 
 def read_record(folder: Path) -> Record | None:
     """Read the record of a folder; None if there is none."""
-    where = str(folder / RECORD)
+    where = str(folder / DUPLICATES_FILE)
     try:
-        return typed(parse_object((folder / RECORD).read_bytes(), where), Record, where)
+        return typed(parse_object((folder / DUPLICATES_FILE).read_bytes(), where), Record, where)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ShardError as fault:

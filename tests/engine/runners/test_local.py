@@ -66,35 +66,21 @@ class DieAt:
 
 @dataclass(frozen=True)
 class Payload:
-    """Task that counts its unpicklings in each process."""
+    """Task that counts its unpicklings in each process; or the first one fails late, as if its worker hung."""
 
     folder: str
+    is_missed: bool = False
 
     def __setstate__(self, state):
-        object.__setattr__(self, "folder", state["folder"])
-        with open(f"{self.folder}/{os.getpid()}", "a") as file:  # noqa: PTH123 - appends single bytes
+        vars(self).update(state)
+        with open(f"{self.folder}/{'tries' if self.is_missed else os.getpid()}", "a") as file:  # noqa: PTH123
             file.write("x")
-
-    def __call__(self, split, stopped):
-        return os.getpid()
-
-
-@dataclass(frozen=True)
-class MissedAtFirst:
-    """Task that does not arrive when it is sent first, as if its worker hung."""
-
-    folder: str
-
-    def __setstate__(self, state):
-        object.__setattr__(self, "folder", state["folder"])
-        with open(f"{self.folder}/tries", "a") as file:  # noqa: PTH123 - appends single bytes
-            file.write("x")
-            if file.tell() == 1:
+            if self.is_missed and file.tell() == 1:
                 time.sleep(1)
                 raise ConnectionError
 
     def __call__(self, split, stopped):
-        return split.number
+        return os.getpid()
 
 
 def run(runner, task, count):
@@ -218,7 +204,7 @@ def test_client_runner__worker_that_missed_the_task_gets_it_for_all_its_threads(
         LocalCluster(n_workers=1, threads_per_worker=16, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        assert len(run(ClientRunner(client), MissedAtFirst(str(tmp_path)), 40)) == 40
+        assert len(run(ClientRunner(client), Payload(str(tmp_path), is_missed=True), 40)) == 40
 
 
 @pytest.mark.cluster
