@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 28_956
 MOST_MODULES = 200
-MOST_TEST_LINES = 36_913
+MOST_TEST_LINES = 36_912
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
