@@ -61,8 +61,8 @@ def verified(target: str | Path | Storage) -> reader.Report:
     """Check all shards of a data set, one after another."""
     shards = reader.open_reader(open_storage(target))
     found = {entry.name: reader.check_shard(shards, entry) for entry in shards.manifest.shards}
-    labels = {label for each in found.values() for label in each.labels}
-    return reader.report_of(shards, {name: each.problem for name, each in found.items()}, labels)
+    labels = {label for _, each in found.values() for label in each}
+    return reader.report_of(shards, {name: problem for name, (problem, _) in found.items()}, labels)
 
 
 def dataset_state(target: str | Path) -> tuple[dict[str, str], list[dict]]:

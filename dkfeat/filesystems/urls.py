@@ -472,19 +472,18 @@ async def _check_answer(_session: Any, _context: Any, request: Any) -> None:
     take its bytes for those asked for, or end the file too early.
     """
     size, answer, most = _listed_size.get(), request.response, _MOST_UNASKED_BYTES
-    asked, found = request.headers.get("Range", "").removeprefix("bytes="), None
+    asked, found, expected = request.headers.get("Range", "").removeprefix("bytes="), "", ""
     is_encoded = "Content-Encoding" in answer.headers
     if asked and answer.status == 206:
         first, last = map(int, asked.split("-"))
         most = last + 1 - first
         found, expected = answer.headers.get("Content-Range", "no Content-Range"), f"bytes {asked}/{size}"
-        if found == f"bytes {asked}/*":
-            found = expected
+        expected = expected if size is not None and found != f"bytes {asked}/*" else found
     elif request.method == "GET" and answer.status == 200 and size is not None and not is_encoded:
         most = size
         found, expected = answer.headers.get("Content-Length", str(size)), str(size)
     error = ""
-    if size is not None and found is not None and found != expected:
+    if found != expected:
         error = f"the server sent {found} in place of {expected}; if the file has changed since it was listed, run "
         error += "again, else download it and name the copy"
     answer.content = _Body(answer.content, most, error)

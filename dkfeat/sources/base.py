@@ -64,11 +64,6 @@ class SplitScan:
     unterminated: tuple[int, ...] = ()
     """Positions in the split of the files of text whose last line has no line end."""
 
-    @property
-    def needs_labels(self) -> bool:
-        """True if further labels may change the result."""
-        return self.labels is not None or self.has_integer_labels
-
     def add_labels(self, labels: np.ndarray) -> None:
         """Add distinct labels to the counts."""
         is_int64 = labels.dtype == np.int64

@@ -240,8 +240,8 @@ class RemoteFile(io.RawIOBase):
     Parameters
     ----------
     file : SourceFile
-        As it was listed. Its ETag, if any, is compared when it is opened; on S3 each request also requires it. On
-        web servers each answer must have the range asked for, of a file of the listed size.
+        As it was listed, which the caller has compared. On S3 each request requires the ETag that the file has when it
+        is opened. On S3 and web servers each answer must have the range asked for, of a file of the listed size.
     options : mapping, optional
         Options of fsspec.
 
@@ -263,10 +263,6 @@ class RemoteFile(io.RawIOBase):
             return system.open(path, "rb", block_size=READ_AHEAD_BYTES, cache_type="readahead")
 
         self._raw = self._retries.call("open", opened)
-        now = remote_identity(details) if isinstance(details := getattr(self._raw, "details", None), Mapping) else {}
-        if now.get("etag") and file.etag and (now["etag"], now["size"]) != (file.etag, file.size):
-            self._raw.close()
-            raise self._changed()
         if (cache := getattr(self._raw, "cache", None)) is not None:
             cache.fetcher = _checked(cache.fetcher)
 

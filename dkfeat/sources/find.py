@@ -219,7 +219,9 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
         is_literal, infos = retries.call("list", look_up)
         if is_literal and infos[0]["type"] == "directory":
             raise _folder_error(urlpath)
-        files = [info for info in infos if info["type"] == "file" and not _is_folder_marker(info)]
+        files = [info for info in infos if info["type"] == "file"]
+        # consoles of stores create an empty object in place of a folder
+        files = [info for info in files if info["size"] or not info["name"].endswith("/")]
         if not files:
             bucket, hint = path.lstrip("/").partition("/")[0] if protocol_of(urlpath) in _WITH_BUCKETS else "", ""
             if bucket and not glob.has_magic(bucket) and not retries.call("look up", lambda: system.exists(bucket)):
@@ -232,11 +234,6 @@ def _find_remote(urlpath: str, storage_options: Mapping[str, Any] | None) -> Ite
     for info in files:
         name, url = "/" + identifying(info["name"]).lstrip("/"), system.unstrip_protocol(info["name"])
         yield _Match(kind, name, root, url, **remote_identity(info))
-
-
-def _is_folder_marker(info: Mapping[str, Any]) -> bool:
-    """Return True for the empty object that consoles of stores create in place of a folder."""
-    return info["name"].endswith("/") and not info["size"]
 
 
 def _fixed_part(pattern: str) -> str:

@@ -19,7 +19,7 @@ from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.store.manifest.records import ShardEntry, check
-from dkfeat.store.shards.reader import Checked, Report, ShardReader, check_shard, open_reader, report_of
+from dkfeat.store.shards.reader import Report, ShardReader, check_shard, open_reader, report_of
 from dkfeat.store.storage.base import SPEC, Storage
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dkfeat.config import ExecutionConfig
     from dkfeat.store.manifest.manifest import Manifest
 
+_Checked = tuple[str | None, frozenset[int | float]]
+
 
 @dataclass(frozen=True, slots=True)
 class _ShardTask:
@@ -37,7 +39,7 @@ class _ShardTask:
     shards: ShardReader
     """Reader with a manifest without records."""
 
-    def __call__(self, entry: ShardEntry, stopped: Callable[[], bool]) -> Checked:  # noqa: ARG002 - a shard is short
+    def __call__(self, entry: ShardEntry, stopped: Callable[[], bool]) -> _Checked:  # noqa: ARG002 - a shard is short
         return check_shard(self.shards, entry)
 
 
@@ -54,9 +56,9 @@ def verify_shards(
         Progress(progress).stage("verify", total_tasks=len(manifest.shards), total_bytes=manifest.size) as stage,
     ):
 
-        def done(entry: ShardEntry, result: Checked) -> None:
-            labels.update(result.labels)  # joined now, because each task may find ten thousand
-            found[entry.name] = result.problem
+        def done(entry: ShardEntry, result: _Checked) -> None:
+            found[entry.name], its_labels = result
+            labels.update(its_labels)  # joined now, because each task may find ten thousand
             stage.advance(rows=entry.rows, source_bytes=entry.size)
 
         runner.run(_ShardTask(ShardReader(storage, shards.spec, manifest.without_records())), manifest.shards, done)

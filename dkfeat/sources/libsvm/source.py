@@ -159,7 +159,7 @@ class LibsvmSource(LibsvmOptions):
                 if proceed is not None:
                     proceed()
                 parser.parse(NO_LIMIT, NO_LIMIT)
-                if counts.needs_labels:
+                if counts.labels is not None or counts.has_integer_labels:  # further ones may change the result
                     counts.add_labels(_distinct(parser.tables.labels(cursor)))
                 counts.n_rows += int(cursor[loop.ROWS])
                 counts.nnz += int(cursor[loop.NNZ])  # type: ignore[operator]  # it is counted

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.canonical import fingerprint
+from dkfeat.canonical import dumps, fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
 from dkfeat.messages import logger_of
 from dkfeat.store.commit.run_log import LogWriter
@@ -389,7 +389,7 @@ def _remove_superseded(storage: Storage, manifest: Manifest) -> None:
 
 def mark_success(storage: Storage, manifest: Manifest) -> None:
     """Write ``_SUCCESS``, or correct one that names another manifest; only the lock's holder may call it."""
-    text = metadata.success_text(manifest)
+    text = dumps({"manifest": manifest.name, "sha256": manifest.sha256})
     if (size := storage.size(SUCCESS)) is not None:
         if size == len(text) and storage.read(SUCCESS) == text:
             return

@@ -433,11 +433,6 @@ def landmarks_of(spec: Mapping[str, Any]) -> object:
     return described.get("landmarks") if isinstance(described, Mapping) else None
 
 
-def success_text(manifest: Manifest) -> bytes:
-    """Return the text of ``_SUCCESS`` for this manifest."""
-    return strict_json.dumps({"manifest": manifest.name, "sha256": manifest.sha256})
-
-
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
     """List the keys in which two specs differ, each with its old and new value.
 

@@ -187,23 +187,13 @@ def open_reader(storage: Storage) -> ShardReader:
     return ShardReader(storage, read_spec(storage), read_manifest(storage))
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Result of `check_shard`."""
-
-    problem: str | None
-    """Message of one line, if there is a problem."""
-    labels: frozenset[int | float]
-    """Labels of the rows, if the manifest lists labels."""
-
-
-def check_shard(shards: ShardReader, entry: ShardEntry) -> Checked:
-    """Check a shard in full; a problem is reported, not raised."""
+def check_shard(shards: ShardReader, entry: ShardEntry) -> tuple[str | None, frozenset[int | float]]:
+    """Check a shard in full; return a problem as a message of one line, and the labels if the manifest lists labels."""
     try:
         y = shards.check(entry).y
     except ShardError as fault:
-        return Checked(str(fault), frozenset())
-    return Checked(None, frozenset(() if shards.manifest.labels is None or y is None else np.unique(y).tolist()))
+        return str(fault), frozenset()
+    return None, frozenset(() if shards.manifest.labels is None or y is None else np.unique(y).tolist())
 
 
 def report_of(reader: ShardReader, found: Mapping[str, str | None], labels: set[int | float]) -> Report:

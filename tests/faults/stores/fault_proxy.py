@@ -27,7 +27,7 @@ class Fault:
     """An HTTP status; or "drop before" or "drop after" the store acted, "cut body", "delay", "expired", "overwrite"
     (a condition on a PUT is taken out), "error in 200", "half" of the body with its length and no checksum, "whole"
     object for a range, an answer to HEAD with half the length ("short"), the length 0 ("empty") or none ("unsized"),
-    an "endless" body, or a "slow" one."""
+    an "endless" body, or a "slow" one, or "silent": a header that does not end."""
     method: str = ".*"
     key: str = ".*"
     times: float = float("inf")
@@ -124,6 +124,11 @@ class _Handler(BaseHTTPRequestHandler):
             if action == "half":
                 content = content[: len(content) // 2]
                 headers = [pair for pair in headers if not re.search("content-length|checksum", pair[0], re.IGNORECASE)]
+            if action == "silent":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while action == "silent":  # until the client leaves
+                self.wfile.write(b"0")
+                time.sleep(0.1)
             if action in ("short", "empty", "unsized"):
                 length = {"short": str(int(dict(headers)["Content-Length"]) // 2), "empty": "0", "unsized": ""}[action]
                 headers.append(("Content-Length", length))

@@ -290,15 +290,16 @@ def test_driver_killed__resume_from_a_new_process_is_identical(pattern, golden, 
 
 
 @pytest.mark.slow
-@pytest.mark.fault("P-05")
-def test_sigterm__ends_threads_that_ask_a_failing_store_again(pattern, bucket, options, proxy):
+@pytest.mark.fault("P-05", "S-21")
+@pytest.mark.parametrize(("action", "times"), [("503", 5), ("slow", 1), ("silent", 1)])
+def test_sigterm__ends_threads_that_ask_a_failing_store_again(pattern, bucket, options, proxy, action, times):
     run(pattern, bucket, options)
-    fault = proxy.add(503, key="part-")
+    fault = proxy.add(action, method="GET", key="part-")
     variables = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": proxy.url}
     with programs.start(programs.command("verify", bucket.url()), **variables) as process:
-        programs.wait_until(lambda: fault.seen > 5, process)
+        programs.wait_until(lambda: fault.seen > times, process)
         process.terminate()
-        assert process.wait(40) == 143  # the store is asked again for 60 seconds
+        assert process.wait(40) == 143  # the store is asked again for 60 seconds, and a slow one answers for ever
 
 
 def changing(monkeypatch, bucket, key, data):
