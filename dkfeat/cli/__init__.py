@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -23,7 +24,7 @@ from dkfeat.cli.commands.run import run
 from dkfeat.cli.commands.settings import completion, config, doctor
 from dkfeat.cli.commands.train import compare, train
 from dkfeat.cli.declared import Choice
-from dkfeat.cli.group import LOG, DkfeatCommand, DkfeatGroup
+from dkfeat.cli.group import LOG, DkfeatCommand, DkfeatGroup, guarded_stderr
 from dkfeat.cli.options import quiet_option
 
 __all__ = ["DkfeatCommand", "cli", "main"]
@@ -94,4 +95,7 @@ def main() -> None:
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:  # closed: the next file that is opened would get its descriptor
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
-    cli(prog_name="dkfeat")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for characters that its encoding does not have
+    with guarded_stderr():
+        cli(prog_name="dkfeat")

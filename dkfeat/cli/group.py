@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from types import FrameType
@@ -214,7 +214,7 @@ class DkfeatCommand(_Base):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            with _signals_raised(), _one_line_usage(), _secrets_hidden():
+            with _signals_raised(), _one_line_usage(), guarded_stderr():
                 _fill_defaults(ctx)
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # so that a closed pipe is noticed here, not at the end of the process
@@ -378,14 +378,24 @@ def _options(ctx: click.Context) -> list[str]:
 
 
 @contextmanager
-def _secrets_hidden() -> Iterator[None]:
-    """Leave secrets of URLs out of what other libraries write to standard error, such as log lines and warnings."""
-    stream, write = sys.stderr, sys.stderr.write
-    stream.write = lambda text: write(without_secrets(text))  # type: ignore[method-assign]
+def guarded_stderr() -> Iterator[None]:
+    """Leave secrets of URLs out of standard error, and let no line that a full disk loses there end a command."""
+    stream, write, flush = sys.stderr, sys.stderr.write, sys.stderr.flush
+
+    def write_without_secrets(text: str) -> int:
+        with suppress(OSError):
+            return write(without_secrets(text))
+        return len(text)
+
+    def try_to_flush() -> None:
+        with suppress(OSError):
+            flush()
+
+    stream.write, stream.flush = write_without_secrets, try_to_flush  # type: ignore[method-assign]
     try:
         yield
     finally:
-        stream.write = write  # type: ignore[method-assign]
+        stream.write, stream.flush = write, flush  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -325,7 +325,7 @@ def _checked(fetch: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
 
 def local_identity(status: os.stat_result) -> dict[str, Any]:
     """Return the size and modification time of a local file, as in ``SourceFile.identity``."""
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    return {"size": status.st_size, "mtime_ns": min(status.st_mtime_ns, 2**63 - 1)}  # later than 2262
 
 
 def remote_identity(info: Mapping[str, Any]) -> dict[str, Any]:

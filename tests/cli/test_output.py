@@ -141,6 +141,27 @@ def test_output__into_a_pipe_that_its_reader_has_closed(flag):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("words", [["featurize", "--help"], ["status", "é😀"]])
+def test_output__in_an_encoding_without_some_characters(words):
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-m", "dkfeat", *words]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0 if "--help" in words else 3, False)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this device")
+def test_log__that_is_lost_on_a_full_disk_ends_no_run(tmp_path):
+    (tmp_path / "rows.svm").write_text("+1 1:0.5\n-1 2:1\n")
+    os.utime(tmp_path / "rows.svm", (2**34, 2**34))  # after 2262, beyond nanoseconds of 64 bits
+    words = ["featurize", "rows.svm", "--n-components", "8", "--out", "features"]
+    for arguments, status in ((words, 0), (["nope"], 2)):
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "dkfeat", *arguments]
+            done = subprocess.run(command, stderr=full, stdout=subprocess.PIPE, cwd=tmp_path, check=False)
+        assert done.returncode == status
+    assert (tmp_path / "features" / "_SUCCESS").exists()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this device")
 @pytest.mark.parametrize("flag", [["--version"], ["--help"], ["train", "--help"], ["datasets", "list"]])
 def test_output__onto_a_full_disk(flag):
