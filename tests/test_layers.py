@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dkfeat"
 
 BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "deprecation", "html", "messages", "validation"}
-ENGINE_AND_BELOW = BOTTOM | {"compiled", "kernels", "projections", "maps", "theory"}
+ENGINE_AND_BELOW = BOTTOM | {"compiled", "encoders", "kernels", "projections", "maps", "theory"}
 ENGINE_AND_BELOW |= {"filesystems", "sources", "store", "engine"}
 ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "doctor", "cli", "__init__"}
 
@@ -33,7 +33,12 @@ TABLE = {
         {"maps", "kernels", "projections", "compiled", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
+<<<<<<< HEAD
     "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiobotocore", "aiohttp"}),
+=======
+    "encoders": ({"encoders", "maps", "compiled", *BOTTOM} - {"config"}, {"numpy", "scipy", "pyarrow", "sklearn"}),
+    "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiohttp"}),
+>>>>>>> fefeb7a0 (Add TableEncoder, which encodes tables of numbers, dates, text and nulls for feature maps)
     "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),
     "theory": ({"theory", "validation", "errors"}, {"numpy", "scipy"}),

@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 28_951
-MOST_MODULES = 200
-MOST_TEST_LINES = 36_939
+MOST_CODE = 29_780
+MOST_MODULES = 205
+MOST_TEST_LINES = 37_526
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

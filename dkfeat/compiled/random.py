@@ -94,6 +94,8 @@ STREAM_PHASE = 23
 """Phases of random Fourier features."""
 STREAM_LANDMARK = 48
 """Numbers of the rows that are the landmarks of Nyström features."""
+STREAM_TABLE = 49
+"""Numbers of the rows to which an encoder of tables is fitted."""
 STREAM_LAPLACE_DENSE = 40
 """Positive entries of a dense projection of Laplace features."""
 STREAM_LAPLACE_CIRCULANT = 41
@@ -235,6 +237,51 @@ def draw_words(coordinate, stream, seed, words):
     for j in range(words.shape[0]):
         x = philox(low, high, np.uint64(j), stream, seed & _WORD, seed >> _HALF)
         words[j, 0], words[j, 1], words[j, 2], words[j, 3] = x
+
+
+_BATCH = 1024
+"""Numbers drawn at a time; another value would give other rows for the same seed."""
+
+
+def choose_rows(seed: int, n_rows: int, n_chosen: int, stream: int = STREAM_LANDMARK) -> NDArray[np.int64]:
+    """Draw row numbers uniformly without replacement; they depend only on these arguments.
+
+    Random 64-bit numbers times n_rows / 2^64 are drawn until enough of them differ, so the rows of a smaller n_chosen
+    are among those of a larger one.
+
+    Parameters
+    ----------
+    seed : int
+    n_rows : int
+        Rows to choose from, 0 to 2^62.
+    n_chosen : int
+        If there are fewer rows, all are chosen.
+    stream : int
+        A constant of `dkfeat.compiled.random`.
+
+    Returns
+    -------
+    rows : ndarray of shape (min(n_rows, n_chosen),), int64
+        Ascending.
+
+    Examples
+    --------
+    >>> choose_rows(0, 3, 10).tolist(), len(choose_rows(0, 10**15, 5))
+    ([0, 1, 2], 5)
+    """
+    if n_chosen >= n_rows:
+        return np.arange(n_rows)
+    chosen: set[int] = set()
+    words = np.empty((_BATCH, 4), np.uint32)
+    batch = 0
+    while len(chosen) < n_chosen:
+        draw_words(np.uint64(batch), np.uint64(stream), np.uint64(seed), words)
+        for low, high in words[:, :2].tolist():
+            chosen.add((((high << 32) | low) * n_rows) >> 64)
+            if len(chosen) == n_chosen:
+                break
+        batch += 1
+    return np.array(sorted(chosen), np.int64)
 
 
 # float32: log(1 + f) = f + f**2 Q(f) with relative error 2**-27.3; even and odd powers of Q are summed separately.

@@ -43,7 +43,18 @@ class Fitted:
     """0 in a map without the parameter `random_state`."""
 
 
-class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class NotebookCard(BaseEstimator):
+    """Base of estimators that a notebook shows as a card, the HTML of `_repr_html_inner`."""
+
+    def _shown_params(self) -> dict[str, str]:
+        return {name: _short(repr(value)) for name, value in self.get_params(deep=False).items()}
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
+        shown = {"text/plain": repr(self)}
+        return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
+
+
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NotebookCard):
     """Base of all feature maps.
 
     A subclass is a dataclass, whose fields are the parameters; a map that draws random numbers has `random_state`. It
@@ -521,12 +532,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             description = self._description()
         except (DkfeatError, ValueError, TypeError) as error:  # a repr does not raise
             description = {"not usable": _short(str(error))}
-        shown = {name: _short(repr(value)) for name, value in self.get_params(deep=False).items()}
-        return card(type(self).__name__, description, note=note, details={"Parameters": shown})
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
-        shown = {"text/plain": repr(self)}
-        return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
+        return card(type(self).__name__, description, note=note, details={"Parameters": self._shown_params()})
 
     def _description(self) -> dict[str, str]:
         """Kernel, sizes and error of an estimate."""

@@ -21,7 +21,7 @@ from dkfeat.archives import MAX_BYTES, archive_sha256
 from dkfeat.compiled.jit import owned
 from dkfeat.compiled.products.matrix import multiply_columns
 from dkfeat.compiled.products.rows import decay_features, sum_magnitudes
-from dkfeat.compiled.random import STREAM_LANDMARK, TILE, draw_words
+from dkfeat.compiled.random import TILE
 from dkfeat.errors import ConfigError
 from dkfeat.kernels import NamedKernel
 from dkfeat.kernels._rows import HeldColumns
@@ -33,47 +33,6 @@ from dkfeat.validation import rows_as_csr
 
 _MOST_BYTES = MAX_BYTES - 2**16
 """Maximum size of all arrays; the rest of the archive is for their headers."""
-_BATCH = 1024
-"""Numbers drawn at a time; another value would give other rows for the same seed."""
-
-
-def choose_rows(seed: int, n_rows: int, n_chosen: int) -> NDArray[np.int64]:
-    """Draw row numbers uniformly without replacement; they depend only on these three arguments.
-
-    Random 64-bit numbers times n_rows / 2^64 are drawn until enough of them differ, so the rows of a smaller n_chosen
-    are among those of a larger one.
-
-    Parameters
-    ----------
-    seed : int
-    n_rows : int
-        Rows to choose from, 0 to 2^62.
-    n_chosen : int
-        If there are fewer rows, all are chosen.
-
-    Returns
-    -------
-    rows : ndarray of shape (min(n_rows, n_chosen),), int64
-        Ascending.
-
-    Examples
-    --------
-    >>> choose_rows(0, 3, 10).tolist(), len(choose_rows(0, 10**15, 5))
-    ([0, 1, 2], 5)
-    """
-    if n_chosen >= n_rows:
-        return np.arange(n_rows)
-    chosen: set[int] = set()
-    words = np.empty((_BATCH, 4), np.uint32)
-    batch = 0
-    while len(chosen) < n_chosen:
-        draw_words(np.uint64(batch), np.uint64(STREAM_LANDMARK), np.uint64(seed), words)
-        for low, high in words[:, :2].tolist():
-            chosen.add((((high << 32) | low) * n_rows) >> 64)
-            if len(chosen) == n_chosen:
-                break
-        batch += 1
-    return np.array(sorted(chosen), np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -94,7 +94,7 @@ def transform_blocks(fitted: Any, X: Any) -> Any:
     Returns
     -------
     features : dask.array.Array of shape (n_samples, n_features_out), float32
-        With the row chunks of X. Blocks are csr_matrix for a map of layout "codes", else numpy arrays.
+        With the row chunks of X. Blocks are numpy arrays for a map of layout "dense", else csr_matrix.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def transform_blocks(fitted: Any, X: Any) -> Any:
         name=f"{fitted.name}-{canonical.fingerprint([fingerprint, X.name])[:32]}",
         dtype=np.float32,
         chunks=(X.chunks[0], (fitted.n_features_out,)),
-        meta=sp.csr_matrix((0, 0), dtype=np.float32) if fitted.layout == "codes" else np.empty((0, 0), np.float32),
+        meta=np.empty((0, 0), np.float32) if fitted.layout == "dense" else sp.csr_matrix((0, 0), dtype=np.float32),
     )
 
 

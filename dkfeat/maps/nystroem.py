@@ -14,14 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkfeat.compiled.random import TILE
+from dkfeat.compiled.random import TILE, choose_rows
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import NamedKernel, named_kernel
 from dkfeat.kernels._rows import largest_magnitudes
 from dkfeat.kernels.dot_product import OF_INNER_PRODUCTS
 from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
-from dkfeat.maps._landmarks import LandmarkKernel, Landmarks, as_tiles, choose_rows, landmark_kernel
+from dkfeat.maps._landmarks import LandmarkKernel, Landmarks, as_tiles, landmark_kernel
 from dkfeat.maps._rows import RowsFrom, count_rows, dask_width, is_dask, slice_rows, take_rows
 from dkfeat.projections import add_dense
 from dkfeat.validation import check_columns, check_integer, check_real, check_rows, check_seed, rows_as_csr

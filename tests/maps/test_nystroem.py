@@ -17,9 +17,9 @@ from sklearn.kernel_approximation import Nystroem
 
 import dkfeat
 from dkfeat import kernels
+from dkfeat.compiled.random import choose_rows
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps import NystroemFeatures, from_spec
-from dkfeat.maps._landmarks import choose_rows
 from tests.conftest import first_quick, peak_bytes
 
 KERNELS = {

@@ -1,0 +1,167 @@
+"""Columns of a fitted encoder: their encodings, the reasons for them, and the tables of their ranks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkfeat.canonical import Count
+from dkfeat.compiled import tables
+from dkfeat.html import card
+from dkfeat.messages import aligned, counted, printable
+
+N_KNOTS = 1024  # at most
+Encoding = Literal["rank", "rank, zeros absent", "date", "category", "tags", "left out"]
+Part = Literal["hour", "weekday", "month"]
+LEFT_OUT: Encoding = "left out"
+ZEROS_ABSENT: Encoding = "rank, zeros absent"
+_ROLES = {"date": tables.DATE, "category": tables.CATEGORY, "tags": tables.TAGS}  # others are numbers
+ENCODINGS: dict[str, tuple[Encoding, ...]] = {
+    "number": ("rank", ZEROS_ABSENT, "category"),
+    "duration": ("rank", ZEROS_ABSENT),
+    "date": ("date",),
+    "time": ("date",),
+    "text": ("category",),
+    "boolean": ("category",),
+    "tags": ("tags",),
+}
+"""Possible encodings of each family; the first is the usual one."""
+PARTS: tuple[Part, ...] = ("hour", "weekday", "month")
+"""Parts of dates, in the order of their bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column as it was in the drawn rows, and its encoding.
+
+    Type and family are those of `dkfeat.encoders._arrow.Storage`. In `rows` drawn rows are `distinct` values or tags,
+    `nulls` missing values (NaN too) and `zeros`; `parts` are the parts of a date that vary.
+    """
+
+    name: str
+    type: str
+    family: str
+    encoding: Encoding
+    rows: Count
+    distinct: Count = 0
+    nulls: Count = 0
+    zeros: Count = 0
+    parts: tuple[Part, ...] = ()
+    n_knots: Count = 0
+
+    def __post_init__(self) -> None:
+        has_ranks = self.encoding in ("rank", ZEROS_ABSENT, "date")
+        allowed = (LEFT_OUT, *ENCODINGS.get(self.family, ()))
+        if self.encoding not in allowed or has_ranks != (0 < self.n_knots <= N_KNOTS):
+            raise ValueError(f"column {self.name!r} cannot be {self.encoding!r} with {self.n_knots} knots")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self) | {"parts": list(self.parts)}
+
+    @property
+    def job(self) -> dict[int, int]:
+        """Fields of the column's job that do not depend on storage, for the compiled loops."""
+        parts = sum(1 << PARTS.index(part) for part in self.parts)
+        return {tables.ROLE: _ROLES.get(self.encoding, tables.NUMBER), tables.PARTS: parts}
+
+    @property
+    def shown_encoding(self) -> str:
+        """Encoding with the parts of a date."""
+        return ", ".join(["rank", *self.parts]) if self.encoding == "date" else self.encoding
+
+    @property
+    def reason(self) -> str:
+        """Reason for the encoding."""
+        n_values = self.rows - self.nulls
+        if self.encoding != LEFT_OUT:
+            text = f"{counted(self.distinct, 'distinct value')} in {counted(self.rows, 'row')}"
+            if self.encoding == ZEROS_ABSENT:
+                text = f"{self.zeros / n_values:.0%} zeros"
+            return text + (f"; {self.nulls / self.rows:.1%} null" if self.nulls else "")
+        if not self.family:
+            return "binary and nested types have no encoding"
+        if self.distinct > 1 and self.family != "tags":
+            share = "every value" if self.distinct == n_values else f"{self.distinct:,} of {n_values:,} values"
+            return f"{share} distinct; categories=[{self.name!r}] keeps it"
+        return "the same in all rows" if self.distinct else "no values"
+
+
+class ColumnTable(tuple[Column, ...]):
+    """Columns of a table, shown as one: name, type, encoding and reason."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join(aligned([[printable(cell) for cell in row.values()] for row in self.rows()] or [[""]]))
+
+    def rows(self) -> list[dict[str, str]]:
+        """Cells of the table."""
+        return [{"column": c.name, "type": c.type, "encoding": c.shown_encoding, "reason": c.reason} for c in self]
+
+    def _repr_html_(self) -> str:
+        return card("Columns", {}, note=counted(len(self), "column"), details={"Encodings": self.rows()})
+
+
+def draw_knots(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Take numbers of equal distances in rank, at most 1,024, ascending.
+
+    Examples
+    --------
+    >>> draw_knots(np.array([3.0, 1.0, 3.0])).tolist(), len(draw_knots(np.arange(5000.0)))
+    ([1.0, 3.0, 3.0], 1024)
+    """
+    numbers = np.sort(numbers)
+    if len(numbers) <= N_KNOTS:
+        return numbers
+    return numbers[np.arange(N_KNOTS) * (len(numbers) - 1) // (N_KNOTS - 1)]
+
+
+def rank_table(knots: NDArray[np.float64], *, zeros_absent: bool) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Compute the weights of slots 0 and 1 for all places among knots.
+
+    Parameters
+    ----------
+    knots : ndarray, float64
+        From `draw_knots`; without zeros if they are absent.
+    zeros_absent : bool
+        True: ranks of the positive numbers, and of the negative ones by magnitude. False: the midrank r among all,
+        scaled to 0 at the lowest knot and 1 at the highest, and 1 - r.
+
+    Returns
+    -------
+    distinct : ndarray of shape (n,), float64
+        The distinct knots, with 0 if zeros are absent, ascending.
+    weights : ndarray of shape (2 n + 1, 2), float32
+        For the places below the first knot, at it, between it and the second, and so on.
+
+    Examples
+    --------
+    >>> rank_table(np.array([1.0, 2.0, 2.0]), zeros_absent=False)[1].tolist()
+    [[0.0, 1.0], [0.0, 1.0], [0.3333333432674408, 0.6666666865348816], [1.0, 0.0], [1.0, 0.0]]
+    >>> rank_table(np.array([1.0, 2.0]), zeros_absent=True)[1][:, 0].tolist()
+    [0.0, 0.0, 0.5, 0.5, 0.5, 1.0, 1.0]
+    """
+    distinct, counts = np.unique(knots, return_counts=True)
+    if zeros_absent:
+        middle = int(np.searchsorted(distinct, 0.0))
+        below, above = _shares(counts[:middle][::-1])[::-1], _shares(counts[middle:])
+        up, down = np.append(np.zeros(len(below) + 1), above), np.append(below, np.zeros(len(above) + 1))
+        return np.insert(distinct, middle, 0.0), np.stack([up, down], axis=1).astype(np.float32)
+    last = np.cumsum(counts)
+    ranks = np.zeros(2 * len(distinct) + 1)  # twice the number of lower knots, plus that of equal ones
+    ranks[1::2], ranks[2::2] = 2 * last - counts, 2 * last
+    low, high = ranks[1], ranks[-2]
+    if low == high:  # a single knot
+        low, high = low - 1, high + 1
+    ranks = np.clip(ranks, low, high)
+    return distinct, (np.stack([ranks - low, high - ranks], axis=1) / (high - low)).astype(np.float32)
+
+
+def _shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Share of the knots of one sign that are as near to 0, for the places from 0 outwards; that of one at least."""
+    last = np.cumsum(counts)
+    return np.repeat([1, *last], 2)[1:] / last[-1] if len(last) else np.zeros(1)

@@ -1,0 +1,508 @@
+"""Encoder of mixed tables: ranks of numbers and dates, and coordinates of categories."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dkfeat import canonical
+from dkfeat.archives import archive_sha256
+from dkfeat.compiled import tables
+from dkfeat.compiled.random import STREAM_TABLE, choose_rows
+from dkfeat.encoders._arrow import Plan, Rows, as_type, encode, read_numbers, read_table, storage_of
+from dkfeat.encoders._columns import (
+    ENCODINGS,
+    LEFT_OUT,
+    PARTS,
+    ZEROS_ABSENT,
+    Column,
+    ColumnTable,
+    draw_knots,
+    rank_table,
+)
+from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
+from dkfeat.html import card
+from dkfeat.maps._base import NotebookCard
+from dkfeat.maps._rows import is_dask, transform_blocks
+from dkfeat.messages import counted, nearest
+from dkfeat.validation import check_choice, check_seed
+
+_N_DRAWN = 10_000
+_FEWEST_IDS, _MOST_DISTINCT = 100, 0.9
+"""Text is left out if, of this many values or more, a larger share is distinct."""
+_NO_RANKS = np.empty(0), np.empty(0, np.float32)
+_DAY = 86_400  # seconds
+
+
+class Coordinate(NamedTuple):
+    """Meaning of a coordinate of encoded rows.
+
+    The part is one of "rank", "1 - rank", "positive", "negative", "hour", "weekday", "month", "missing" and "category";
+    the value is the category, or None if the rows do not hold it.
+    """
+
+    column: str
+    part: str
+    value: str | None
+
+
+class _FittedTable(NamedTuple):
+    """State of a fitted encoder, and what is derived from it: the jobs of encoded columns, and the tables of ranks."""
+
+    params: dict[str, Any]
+    seed: int
+    columns: ColumnTable
+    knots: NDArray[np.float64]
+    used: list[tuple[Column, dict[int, int]]]
+    ranks: tuple[NDArray[np.float64], NDArray[np.float32]]
+
+    @classmethod
+    def of(cls, params: dict[str, Any], seed: int, columns: ColumnTable, knots: NDArray[np.float64]) -> Self:
+        used, distinct, weights = [], [np.empty(0)], [np.empty((0, 2), np.float32)]
+        first = n_distinct = n_places = 0
+        for number, column in enumerate(columns):
+            job = column.job | {tables.COLUMN: number, tables.KNOTS: n_distinct, tables.PLACES: n_places}
+            if column.n_knots:
+                own = knots[first : first + column.n_knots]
+                places, table = rank_table(own, zeros_absent=column.encoding == ZEROS_ABSENT)
+                job[tables.N_KNOTS] = len(places)
+                first, n_distinct, n_places = first + len(own), n_distinct + len(places), n_places + len(table)
+                distinct.append(places)
+                weights.append(table)
+            if column.encoding != LEFT_OUT:
+                used.append((column, job))
+        return cls(params, seed, columns, knots, used, (np.concatenate(distinct), np.concatenate(weights).reshape(-1)))
+
+
+@dataclass(eq=False, repr=False)
+class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # untyped base
+    r"""Sparse rows of non-negative coordinates from a table of numbers, dates, text and nulls.
+
+    It stands before a feature map for the min-max kernel, such as `DartFeatures` or `GCWSFeatures`, in a pipeline.
+    Columns need no scaling: numbers count by their ranks, so outliers and units change nothing. A row takes about 20 ns
+    for each cell.
+
+    Parameters
+    ----------
+    categories : sequence of str, default=()
+        Names of columns to encode as categories: integers, such as postal codes, and text that would be left out.
+    missing : {"ignore", "indicator"}, default="ignore"
+        A null or NaN writes nothing, or a coordinate of weight 1.
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
+        Seed of the draw of 10,000 rows to which a longer table is fitted. None draws 64 bits in fit and keeps them in
+        `seed_`.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of columns of the table.
+    feature_names_in_ : ndarray of shape (n_features_in_,), object
+        Their names.
+    seed_ : int
+        Seed in use, in [0, 2^64).
+    n_features_out : int
+        Number of columns of `transform`: 2^32 for each column of the table.
+
+    Raises
+    ------
+    dkfeat.errors.ConfigError
+        In fit: a parameter is out of range, or a column cannot be a category.
+    dkfeat.errors.InputError
+        The input is no table, or a column is missing or of another type than in fit.
+    sklearn.exceptions.NotFittedError
+        If transform is called before fit.
+
+    See Also
+    --------
+    dkfeat.DartFeatures, dkfeat.GCWSFeatures : Maps for the encoded rows.
+    dkfeat.kernels.gmm : The kernel of encoded rows.
+    sklearn.compose.ColumnTransformer : Encodings chosen by hand, in memory.
+
+    Notes
+    -----
+    The type of a column chooses its encoding, which `describe` lists:
+
+    * Numbers: the midrank r among at most 1,024 of the drawn values, 0 at the lowest and below, 1 at the highest and
+      above, and 1 - r. If half of the drawn values or more are 0: nothing for 0, and for other numbers the rank among
+      the drawn numbers of their sign, by magnitude.
+    * Text, booleans and the columns of `categories`: a coordinate of weight 1 for each category, whether fit has seen
+      it or not. A dictionary is encoded as its values are.
+    * Dates and times: the rank, and the time of day, the weekday and the month (in UTC) if they vary: each is a point
+      on a circle with four marks, and its weight of 1 is divided between the two nearest.
+    * Lists of text: a coordinate of weight 1 for each distinct entry.
+    * Left out: columns with one value, text with more than 90 % distinct values (of 100 or more), binary and nested
+      types.
+
+    A coordinate is the number of the column in fit times 2^32 plus a slot: 0 and 1 for ranks, 2 to 13 for parts of
+    dates, 15 for a missing value, and 16 + (XXH64 of the UTF-8 bytes, with seed 0) mod (2^32 - 16) for a category;
+    integers are hashed as decimal digits. There is no vocabulary, so millions of categories cost nothing. Two
+    categories of a column share a slot with a probability of 2^-32.
+
+    The features of a row depend on the fitted encoder and the row alone. They are equal for all frames, blocks, storage
+    of text, and types of numbers of equal values; numbers are compared as float64, so integers beyond 2^53 are rounded.
+    A strictly increasing function of a column, applied before fit, changes nothing if it keeps 0 at 0.
+
+    For columns of numbers with ranks r and 1 - r and for categories, without nulls, the min-max kernel of two rows is
+    :math:`s / (2 - s)`, where s is Gower's similarity [1]_: the mean over columns of 1 minus the difference in rank, or
+    of 1 for equal categories.
+
+    References
+    ----------
+    .. [1] J. C. Gower, "A General Coefficient of Similarity and Some of Its Properties", Biometrics 27, 1971.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [31, 45, 52], "city": ["Oslo", None, "Bergen"], "id": [b"0", b"1", b"2"]})
+    >>> encoder = TableEncoder(random_state=0).fit(table)
+    >>> encoder.describe()
+    age   int64   rank      3 distinct values in 3 rows
+    city  string  category  2 distinct values in 3 rows; 33.3% null
+    id    binary  left out  binary and nested types have no encoding
+    >>> encoder.transform(table).data
+    array([1. , 1. , 0.5, 0.5, 1. , 1. ], dtype=float32)
+    """
+
+    name: ClassVar[str] = "table"
+    """Name of the encoder in specs."""
+    version: ClassVar[int] = 1
+    """Version of the algorithm, increased when equal parameters and rows give other coordinates than before."""
+    layout: ClassVar[Literal["sparse"]] = "sparse"
+
+    _: KW_ONLY
+    categories: Sequence[str] = ()
+    missing: Literal["ignore", "indicator"] = "ignore"
+    random_state: Any = None
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
+        """Choose an encoding for each column, and the knots of ranks.
+
+        Parameters
+        ----------
+        X : table
+            A DataFrame of pandas, polars or Dask, a Table or RecordBatch of Arrow, or any other object with
+            ``__arrow_c_stream__``. A Dask DataFrame is computed twice: to count its rows, and to take those drawn.
+        y : ignored
+
+        Returns
+        -------
+        self : TableEncoder
+        """
+        params, seed = self._checked_params(), check_seed(self.random_state)
+        drawn = _draw(X, seed)
+        names = drawn[0][0].schema.names
+        for name in params["categories"]:
+            if name not in names:
+                hint = nearest(name, names, "columns")
+                raise ConfigError(f"categories names {name!r}, but the table has no such column; {hint}")
+        learnt = []
+        for at, name in enumerate(names):
+            alone = [(batch.select([at]), numbers) for batch, numbers in drawn]
+            learnt.append(_learn(alone, is_named=name in params["categories"]))
+        columns = ColumnTable(column for column, _ in learnt)
+        if all(column.encoding == LEFT_OUT for column in columns):
+            raise InputError(f"no column of the table can be encoded:\n{columns!r}")
+        knots = np.concatenate([knots for _, knots in learnt])
+        self._keep(_FittedTable.of(params, seed, columns, knots))
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Encode each row.
+
+        Parameters
+        ----------
+        X : table
+            As for `fit`, or a mapping of names to the values of one row. Columns are found by name; others than those
+            of fit are ignored, with a warning.
+
+        Returns
+        -------
+        encoded : csr_matrix of shape (n_rows, n_features_out), float32, with int64 indices
+            Canonical. For a Dask DataFrame, a lazy Dask array with one such block for each partition.
+        """
+        state = self._state()
+        if is_dask(X):
+            _check_dask(X)
+            self._plan_for(read_table(X._meta)[0].schema)
+            blocks = X.map_partitions(_same, meta=np.empty((0, self.n_features_in_)), enforce_metadata=False)
+            return transform_blocks(self, blocks)
+        batches = read_table(X)
+        rows = [(batch, np.arange(batch.num_rows)) for batch in batches]
+        missing = float(state.params["missing"] == "indicator")
+        return encode(self._plan_for(batches[0].schema), rows, len(state.columns), state.ranks, missing)
+
+    def describe(self) -> ColumnTable:
+        """Return the columns of the table in fit with their encodings and the reasons, which is printed as a table."""
+        return self._state().columns
+
+    def name_of(self, coordinates: Any, rows: Any = None) -> list[Coordinate]:
+        """Name the column, the part and the category that coordinates stand for.
+
+        Parameters
+        ----------
+        coordinates : array-like of int of shape (n_coordinates,)
+            Columns of `transform`.
+        rows : table or None, default=None
+            Rows in which to look for the categories, because an encoder keeps none.
+
+        Returns
+        -------
+        names : list of Coordinate
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> table = pa.table({"age": [31, 45], "city": ["Oslo", "Bergen"]})
+        >>> encoder = TableEncoder(random_state=0).fit(table)
+        >>> for name in encoder.name_of(encoder.transform(table)[0].indices, table):
+        ...     print(*name)
+        age 1 - rank None
+        city category Oslo
+        """
+        state, coordinates = self._state(), np.asarray(coordinates, np.int64).reshape(-1)
+        if len(coordinates) and not 0 <= coordinates.min() <= coordinates.max() < self.n_features_out:
+            raise InputError(
+                f"coordinates run from {coordinates.min():,} to {coordinates.max():,}, but those of this encoder are "
+                f"from 0 to {self.n_features_out - 1:,}; give columns of its transform"
+            )
+        is_category = coordinates & 0xFFFFFFFF >= tables.FIRST_CATEGORY
+        held = {} if rows is None else self._categories((coordinates[is_category] >> 32).tolist(), rows)
+        places = [(state.columns[at >> 32], at) for at in coordinates.tolist()]
+        return [Coordinate(column.name, _part(column, at & 0xFFFFFFFF), held.get(at)) for column, at in places]
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return plain JSON values from which `from_spec` makes an equal encoder, with the array of knots.
+
+        Returns
+        -------
+        spec : dict
+            Keys: encoder, version, seed, params, columns, knots (the SHA-256 of their archive).
+        """
+        state = self._state()
+        head = {"encoder": self.name, "version": self.version, "seed": state.seed}
+        columns = [column.to_json() for column in state.columns]
+        knots = archive_sha256(self._fitted_arrays())
+        return {**head, "params": copy.deepcopy(state.params), "columns": columns, "knots": knots}
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal coordinates."""
+        return canonical.fingerprint(self.to_spec())
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
+        """Make a fitted encoder from the values of `to_spec` and `_fitted_arrays`."""
+        if spec.get("encoder") != cls.name or spec.get("version") != cls.version:
+            raise SpecConflictError(
+                f"the spec is of version {spec.get('version')!r} of the encoder {spec.get('encoder')!r}, but this "
+                f"dkfeat has version {cls.version} of {cls.name!r}; use the one that made it, or fit the encoder anew"
+            )
+        if arrays is None:
+            raise ConfigError("the encoder's knots are not in its spec but in a file beside it; give them too")
+        try:
+            columns = ColumnTable(canonical.typed(spec["columns"], tuple[Column, ...], "columns"))
+            encoder = cls(**spec["params"], random_state=spec["seed"])
+            state = _FittedTable.of(encoder._checked_params(), check_seed(spec["seed"]), columns, arrays["knots"])
+        except (KeyError, TypeError, IndexError, ShardError) as error:
+            raise ConfigError(f"the spec of the encoder is incomplete: {error}; was it edited?") from error
+        encoder._keep(state)
+        if encoder.to_spec() != dict(spec):
+            raise SpecConflictError("the spec of the encoder or its knots do not read back; was it edited?")
+        return encoder
+
+    @property
+    def n_features_out(self) -> int:
+        """Number of columns of `transform`: 2^32 for each column of the table."""
+        return len(self._state().columns) << 32
+
+    def get_feature_names_out(self, input_features: Any = None) -> NoReturn:  # noqa: ARG002 - scikit-learn's argument
+        """Raise InputError: there are 2^32 features a column, most of which stand for no category."""
+        raise InputError(
+            f"the {self.n_features_out:,} coordinates of an encoded table have no list of names; "
+            "name_of(coordinates, rows) names those that occur"
+        )
+
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Raise ConfigError for dense containers, which cannot hold 2^32 columns for each column of the table."""
+        if transform not in (None, "default"):
+            raise ConfigError(
+                f"transform={transform!r}, but encoded rows are sparse, of 2^32 columns for each column of the table; "
+                'set "default"'
+            )
+        return self
+
+    def _fitted_arrays(self) -> dict[str, NDArray[Any]]:
+        """Fitted arrays too large for the spec, which has the SHA-256 of their archive."""
+        return {"knots": self._state().knots}
+
+    def _checked_params(self) -> dict[str, Any]:
+        """Return the parameters of the spec, or raise ConfigError."""
+        names = [] if isinstance(self.categories, str) else list(self.categories)
+        if isinstance(self.categories, str) or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"categories={self.categories!r}, but it must be a list of names of columns")
+        return {"categories": names, "missing": check_choice(self.missing, "missing", ("ignore", "indicator"))}
+
+    def _keep(self, settings: _FittedTable) -> None:
+        self._settings, self.seed_ = settings, settings.seed
+        self._plan: Plan | None = None
+        self.n_features_in_ = len(settings.columns)
+        self.feature_names_in_ = np.array([column.name for column in settings.columns], object)
+
+    def _state(self) -> _FittedTable:
+        if not self.__sklearn_is_fitted__():  # asked first, because scikit-learn takes 20 times as long
+            check_is_fitted(self)
+        return self._settings
+
+    def _plan_for(self, schema: pa.Schema) -> Plan:
+        """Find the columns in a schema; the plan of the latest one is kept, for rows that come one by one."""
+        plan = self._plan
+        if plan is None or not plan.schema.equals(schema):
+            plan = Plan.of(schema, self._settings.used)
+            known = set(self.feature_names_in_)
+            more = [name for name in schema.names if name not in known]
+            if more:
+                warnings.warn(
+                    f"{counted(len(more), 'column')} that fit has not seen, such as {more[0]!r}, "
+                    f"{'is' if len(more) == 1 else 'are'} ignored; fit the encoder anew to use more columns",
+                    stacklevel=3,
+                )
+            self._plan = plan
+        return plan
+
+    def _categories(self, numbers: Sequence[int], rows: Any) -> dict[int, str]:
+        """Return the categories of some columns in a table, by their coordinates."""
+        held: dict[int, str] = {}
+        for batch in read_table(rows):
+            for number in {each for each in numbers if self._settings.columns[each].name in batch.schema.names}:
+                texts = _texts(batch.column(self._settings.columns[number].name))
+                held |= zip(_coordinates(number, texts), texts.to_pylist(), strict=True)
+        return held
+
+    def _repr_html_inner(self) -> str:
+        if not self.__sklearn_is_fitted__():
+            return card(type(self).__name__, {}, note="not fitted", details={"Parameters": self._shown_params()})
+        columns = self.describe()
+        n_left = sum(column.encoding == LEFT_OUT for column in columns)
+        facts = {"encoded": counted(len(columns) - n_left, "column"), "left out": counted(n_left, "column")}
+        note = f"fitted to {counted(len(columns), 'column')}, seed {self.seed_}"
+        details: Any = {"Columns": columns.rows(), "Parameters": self._shown_params()}
+        return card(type(self).__name__, facts, note=note, details=details)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_settings")
+
+
+def _check_dask(X: Any) -> None:
+    if not hasattr(X, "map_partitions"):
+        raise InputError(f"X is a Dask {type(X).__name__}, but an encoder takes a table; pass a Dask DataFrame")
+
+
+def _same(part: Any) -> Any:
+    """Return a partition as a block of a Dask array, whose blocks a map then transforms."""
+    return part
+
+
+def _draw(X: Any, seed: int) -> Rows:
+    """Draw the rows to which an encoder is fitted."""
+    if is_dask(X):
+        _check_dask(X)
+        ends = np.cumsum(X.map_partitions(len).compute().to_numpy())
+        numbers = choose_rows(seed, int(ends[-1]), _N_DRAWN, STREAM_TABLE)
+        X = X.map_partitions(_take, numbers=numbers, ends=ends, meta=X._meta).compute()
+    batches = read_table(X)
+    ends = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    if not ends[-1]:
+        raise InputError("the table has no rows (0 samples), but a minimum of 1 is required to fit an encoder")
+    numbers = choose_rows(seed, int(ends[-1]), _N_DRAWN, STREAM_TABLE)
+    cuts = np.searchsorted(numbers, ends)
+    drawn = [(batch, numbers[cuts[at] : cuts[at + 1]] - ends[at]) for at, batch in enumerate(batches)]
+    return [(batch, own) for batch, own in drawn if len(own)]
+
+
+def _take(part: Any, *, numbers: NDArray[np.int64], ends: NDArray[np.int64], partition_info: Any = None) -> Any:
+    """Take the drawn rows of a partition; `ends` are the numbers of the rows after each partition."""
+    if partition_info is None:  # Dask asks for the type of the result
+        return part
+    stop = ends[partition_info["number"]]
+    return part.iloc[numbers[slice(*np.searchsorted(numbers, [stop - len(part), stop]))] - (stop - len(part))]
+
+
+def _learn(drawn: Rows, *, is_named: bool) -> tuple[Column, NDArray[np.float64]]:
+    """Choose the encoding of the only column of some batches, and its knots."""
+    schema = drawn[0][0].schema
+    field = schema.field(0)
+    storage, n_rows = storage_of(field.type), sum(len(numbers) for _, numbers in drawn)
+    column = Column(name=field.name, type=storage.name, family=storage.family, encoding=LEFT_OUT, rows=n_rows)
+    if is_named and storage.family not in ("null", "tags") and "category" not in ENCODINGS.get(storage.family, ()):
+        raise ConfigError(
+            f"categories names {field.name!r}, a column of type {field.type}, but categories are text, booleans or "
+            "integers; leave it out, or convert it to text"
+        )
+    if not storage.family or storage.family == "null":
+        return replace(column, nulls=n_rows if storage.family else 0), np.empty(0)
+    usual = ENCODINGS[storage.family][0]
+    if usual in ("rank", "date") and not is_named:
+        column = replace(column, encoding=usual, n_knots=1)
+        return _learn_ranks(column, read_numbers(Plan.of(schema, [(column, column.job)]), drawn))
+    column = replace(column, encoding="tags" if usual == "tags" else "category")
+    slots = encode(Plan.of(schema, [(column, column.job)]), drawn, 1, _NO_RANKS, missing=1).indices
+    nulls = int(np.count_nonzero(slots == tables.MISSING))
+    distinct, n_values = len(np.unique(slots)) - (nulls > 0), len(slots) - nulls
+    column = replace(column, nulls=nulls, distinct=distinct)
+    is_constant = not distinct or (not nulls and n_values == distinct * n_rows)
+    is_id = storage.family == "text" and not is_named and n_values >= _FEWEST_IDS
+    if is_constant or (is_id and distinct > _MOST_DISTINCT * n_values):
+        column = replace(column, encoding=LEFT_OUT)
+    return column, np.empty(0)
+
+
+def _learn_ranks(column: Column, numbers: NDArray[np.float64]) -> tuple[Column, NDArray[np.float64]]:
+    """Choose the encoding of a column of numbers or dates."""
+    values = numbers[~np.isnan(numbers)]
+    nulls, zeros = len(numbers) - len(values), int(np.count_nonzero(values == 0))
+    distinct = len(np.unique(values))
+    column = replace(column, nulls=nulls, distinct=distinct, zeros=zeros)
+    if distinct < 1 + (not nulls):
+        return replace(column, encoding=LEFT_OUT, n_knots=0), np.empty(0)
+    if column.encoding == "date":
+        days = np.floor(values / _DAY)
+        months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
+        parts = dict(zip(PARTS, (values - days * _DAY, days % 7, months), strict=True))
+        column = replace(column, parts=tuple(part for part, values in parts.items() if len(np.unique(values)) > 1))
+    elif distinct > 1 and 2 * zeros >= len(values):
+        column, values = replace(column, encoding=ZEROS_ABSENT), values[values != 0]
+    knots = draw_knots(values)
+    return replace(column, n_knots=len(knots)), knots
+
+
+def _part(column: Column, slot: int) -> str:
+    """Name the part of a column that a slot stands for."""
+    if slot >= tables.FIRST_CATEGORY:
+        return "category"
+    if slot >= tables.DAY:
+        return "missing" if slot == tables.MISSING else PARTS[min((slot - tables.DAY) // 4, 2)]
+    return (("positive", "negative") if column.encoding == ZEROS_ABSENT else ("rank", "1 - rank"))[slot]
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return the distinct categories of a column as text."""
+    if storage_of(column.type).family == "tags":
+        column = column.flatten()
+    return as_type(column, pa.large_string()).drop_null().unique()
+
+
+def _coordinates(number: int, texts: pa.Array) -> list[int]:
+    """Return the coordinates of categories in a column."""
+    column = Column(name="", type="string", family="text", encoding="category", rows=0)
+    batch = pa.record_batch([texts], names=[""])
+    plan = Plan.of(batch.schema, [(column, column.job | {tables.COLUMN: number})])
+    rows = [(batch, np.arange(len(texts)))]
+    return encode(plan, rows, number + 1, _NO_RANKS, missing=0).indices.tolist()
