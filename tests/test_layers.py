@@ -33,12 +33,8 @@ TABLE = {
         {"maps", "kernels", "projections", "compiled", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
-<<<<<<< HEAD
-    "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiobotocore", "aiohttp"}),
-=======
     "encoders": ({"encoders", "maps", "compiled", *BOTTOM} - {"config"}, {"numpy", "scipy", "pyarrow", "sklearn"}),
-    "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiohttp"}),
->>>>>>> fefeb7a0 (Add TableEncoder, which encodes tables of numbers, dates, text and nulls for feature maps)
+    "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiobotocore", "aiohttp"}),
     "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),
     "theory": ({"theory", "validation", "errors"}, {"numpy", "scipy"}),
