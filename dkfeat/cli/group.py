@@ -214,7 +214,7 @@ class DkfeatCommand(_Base):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            with _signals_raised(), _one_line_usage(), guarded_stderr():
+            with _signals_raised(), _one_line_usage(), guarded_stderr(ctx):
                 _fill_defaults(ctx)
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # so that a closed pipe is noticed here, not at the end of the process
@@ -299,11 +299,18 @@ def _exit_status(error: Exception) -> int:
 
 
 def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
+    _write_error(
+        ctx, _with_flags(ctx, text), status, traceback.format_exc() if ctx.find_root().params.get("traceback") else None
+    )
+    ctx.exit(status)
+
+
+def _with_flags(ctx: click.Context, text: str) -> str:
+    """Replace names of settings in a message by the flags of a command."""
     if "conf" not in ctx.params and not ctx.params.get("cluster"):  # else the names may be keys of a file
         for name in {"n_workers", "threads_per_worker", "memory_limit"} & ctx.params.keys():
             text = re.sub(rf"(?<![\w./-]){name}(?![\w/-]|\.\w)", "--" + name.replace("_", "-"), text)
-    _write_error(ctx, text, status, traceback.format_exc() if ctx.find_root().params.get("traceback") else None)
-    ctx.exit(status)
+    return text
 
 
 def _write_error(ctx: click.Context | None, text: str, status: int, trace: str | None = None) -> None:
@@ -378,13 +385,14 @@ def _options(ctx: click.Context) -> list[str]:
 
 
 @contextmanager
-def guarded_stderr() -> Iterator[None]:
-    """Leave secrets of URLs out of standard error, and let no line that a full disk loses there end a command."""
+def guarded_stderr(ctx: click.Context | None = None) -> Iterator[None]:
+    """Leave secrets of URLs out of standard error, name the flags of a command, and let a full disk end nothing."""
     stream, write, flush = sys.stderr, sys.stderr.write, sys.stderr.flush
 
     def write_without_secrets(text: str) -> int:
+        shown = without_secrets(text) if ctx is None else _with_flags(ctx, without_secrets(text))
         with suppress(OSError):
-            return write(without_secrets(text))
+            return write(shown)
         return len(text)
 
     def try_to_flush() -> None:

@@ -14,6 +14,7 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
+from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.open import Target, as_target, read_existing, target_parameters
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit
 from dkfeat.engine.scan import checked_splits
@@ -29,9 +30,9 @@ from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
 
 TEXT_FACTOR = 8
-"""Maximum memory of a task per byte of its text: for the text, its parsed rows and the map's working arrays."""
-ENCODED_FACTOR = 3
-"""Memory of a task per encoded byte: for the codes, the columns and the Parquet file."""
+"""Maximum memory of a task per byte of its text while it is encoded: the text, its parsed rows and the map's arrays."""
+PARSED_FACTOR, ENCODED_FACTOR = 4, 2
+"""Maximum memory while a shard is written, per byte of text and per encoded byte: for the codes and the file."""
 FIXED_BYTES = 16 << 20
 """Memory of a task in bytes, in addition to that for its split."""
 GCWS_USE = 0.12
@@ -201,11 +202,14 @@ class Plan:
         if limit_bytes is None or self.projected_bytes <= limit_bytes:
             return
         task = max(self.tasks, key=lambda task: task.projected_bytes)
-        fitting = max(1, int(self.blocksize * limit_bytes / self.projected_bytes) >> 20)
+        needed = self.projected_bytes
+        fixed = FIXED_BYTES + (ENCODED_FACTOR * PIECE_BYTES if task.rows is None else 0)
+        fitting = int(self.blocksize * (limit_bytes - fixed) / max(1, needed - fixed)) >> 20
         raise PlanError(
-            f"split {task.split.number} of {task.split.title} needs up to {show_bytes(self.projected_bytes)}, but a "
-            f"task may use {show_bytes(limit_bytes)}; lower blocksize to about {fitting} MiB, give workers a higher "
-            "memory_limit, or run fewer threads in each"
+            f"split {task.split.number} of {task.split.title} needs up to {show_bytes(needed)}, but a task may use "
+            f"{show_bytes(limit_bytes)}; {f'lower blocksize to about {fitting} MiB, ' if fitting > 0 else ''}raise "
+            f"memory_limit of the workers by {more_memory(needed - limit_bytes)} for each of their threads, or run "
+            "fewer threads in each"
         )
 
     def facts(self) -> dict[str, str]:
@@ -402,7 +406,7 @@ def warn_of_sizes(files: Sequence[SourceFile]) -> None:
 
 def _projected_bytes(text: int, row_bytes: int | None, rows: int | None) -> int:
     encoded = PIECE_BYTES if row_bytes is None or rows is None else min(PIECE_BYTES, rows * row_bytes)
-    return FIXED_BYTES + TEXT_FACTOR * text + ENCODED_FACTOR * encoded
+    return FIXED_BYTES + max(TEXT_FACTOR * text, PARSED_FACTOR * text + ENCODED_FACTOR * encoded)
 
 
 def _cells(task: BlockTask) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -288,9 +288,9 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
     if job.held_out:
         scored["validation"] = rows.held_out
     lines = EpochLines(epochs) if job.progress is True else None
-    opening = nullcontext() if workers is None else closing(Averaging(rows, config, solver.parts, workers.get()))
     state = job.checkpoint
-    with opening as averaging, ExitStack() as stack:
+    averaging = None if workers is None else Averaging(rows, config, solver.parts, workers.get())
+    with ExitStack() as stack:
         n_parts = None if averaging is None else averaging.n_parts
         kept = None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts})
         training = Training(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.open import Opened
-from dkfeat.engine.plan import MapCosts, estimate_costs
+from dkfeat.engine.plan import MapCosts, _projected_bytes, estimate_costs
 from dkfeat.engine.resolve import inherit
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import CommitConflictError, ConfigError, ParseError, PlanError, SpecConflictError
@@ -110,9 +111,24 @@ def test_check__names_the_task_and_the_setting(source):
     plan = dkfeat.plan(resolved_source(source), map=gcws())
     plan.check(None)
     plan.check(plan.projected_bytes)
-    with pytest.raises(PlanError, match=r"split 0 of a\.svm needs up to .* lower blocksize") as caught:
+    with pytest.raises(
+        PlanError, match=r"split 0 of a\.svm needs up to .*; raise memory_limit .* by 2 bytes"
+    ) as caught:
         plan.check(plan.projected_bytes - 1)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("blocksize", [1, 256 << 20])
+def test_check__names_a_block_size_that_fits_if_there_is_one(source, blocksize):
+    plan = dkfeat.plan(resolved_source(source), map=gcws())
+    for limit in (200 << 20, 1 << 30):
+        shown = dataclasses.replace(plan.tasks[0], projected_bytes=_projected_bytes(256 << 20, None, None))
+        large = dataclasses.replace(plan, blocksize=blocksize, tasks=(shown,))
+        with pytest.raises(PlanError) as caught:
+            large.check(limit)
+        named = re.search(r"lower blocksize to about (\d+) MiB", str(caught.value))
+        assert (named is None) == (blocksize == 1)  # shards have no block size
+        assert named is None or _projected_bytes(int(named[1]) << 20, None, None) <= limit
 
 
 def test_featurize__a_task_beyond_the_memory_of_workers_ends_the_run_before_it(tiny_folder, tmp_path):

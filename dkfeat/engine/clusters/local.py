@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.messages import counted, logger_of, read_number
+from dkfeat.messages import counted, logger_of, read_number, show_bytes
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ CLOSED_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 LEAST_MEMORY = 512 << 20
 """Smallest memory limit of a worker with which every command completes (`python benchmarks/sizing.py minimum`)."""
+
+TERMINATE = 0.95
+"""Share of the memory limit at which the nanny terminates a worker."""
 
 # preloaded by each worker: Ctrl-C reaches all processes of a terminal, but only the driver may act on it
 _IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -193,9 +197,19 @@ def as_bytes(text: int | str) -> int:
         value = int(read_number(text, parse_bytes) if isinstance(text, str) else parse_bytes(int(text)))
     except (ValueError, TypeError, AttributeError, OverflowError):  # neither a number nor text, or infinite
         value = 0
-    if value < LEAST_MEMORY:
+    check_least(value, repr(text))
+    return value
+
+
+def more_memory(n_bytes: int) -> str:
+    """Show by how much the memory limit of a worker must be higher, so that its tasks may use more bytes."""
+    return show_bytes(math.ceil(n_bytes / TERMINATE))
+
+
+def check_least(limit: int, shown: str) -> None:
+    """Raise `ConfigError` if a worker's memory limit in bytes is below `LEAST_MEMORY`."""
+    if limit < LEAST_MEMORY:
         raise ConfigError(
-            f"memory_limit={text!r:.100}, but a worker's limit is a size of at least {LEAST_MEMORY >> 20} MiB, such as "
+            f"memory_limit={shown:.100}, but a worker's limit is a size of at least {LEAST_MEMORY >> 20} MiB, such as "
             "'4GiB', because modules and compiled loops take most of that; if memory is short, start fewer workers"
         )
-    return value

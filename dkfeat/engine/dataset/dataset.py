@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dkfeat.blocks import RESERVED, PackedCodes, RowBlock
 from dkfeat.deprecation import moved_parameters
-from dkfeat.engine.dataset.rows import RowsCache, cut_batches, prefetch_calls, shuffle_batches, with_indicator
+from dkfeat.engine.dataset.rows import cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
 from dkfeat.engine.tasks.landmarks import load_map
@@ -136,9 +136,8 @@ class ShardDataset:
     (2, 4096) [1, -1]
     """
 
-    def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"], *, cache_bytes: int = 0) -> None:
+    def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"]) -> None:
         self._reader, self._verify = shards, verify
-        self._cache = RowsCache(cache_bytes)
 
     def __repr__(self) -> str:
         held = f"{counted(self.n_rows, 'row')}, {counted(self.n_shards, 'shard')}"
@@ -436,15 +435,10 @@ class ShardDataset:
         return tuple(name for name, wanted in (("qid", query_id), ("weight", weight), ("kept", kept)) if wanted)
 
     def _rows(self, entry: ShardEntry, parts: Sequence[str]) -> RowBlock:
-        """Return the rows of a shard, from the cache if they are in it."""
-
-        def read() -> RowBlock:
-            kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
-            data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
-            return with_indicator(data, self.classes)
-
-        n_bytes = max(entry.size, entry.rows * int(self.spec["output"]["row_bytes"]))
-        return self._cache.get((entry.name, *parts), n_bytes, read)
+        """Read the rows of a shard."""
+        kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
+        data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
+        return with_indicator(data, self.classes)
 
     def _numbered_rows(self, entry: ShardEntry, first: int, parts: Sequence[str]) -> RowBlock:
         return replace(self._rows(entry, parts), number=np.arange(first, first + entry.rows))

@@ -1,10 +1,9 @@
-"""Rows of shards: blocks, a bounded cache, prefetching, and batches shuffled in a bounded buffer."""
+"""Rows of shards: blocks, prefetching, and batches shuffled in a bounded buffer."""
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -63,38 +62,6 @@ def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any]
     )
     matrix.sort_indices()
     return matrix
-
-
-class RowsCache:
-    """Bounded in-memory cache of shards for reads in several epochs.
-
-    The first shards stay: in repeated passes over more shards than fit, a cache that drops the oldest would never hit.
-
-    Parameters
-    ----------
-    most_bytes : int
-        Maximum size in bytes; 0 keeps nothing.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._room = most_bytes
-        self._kept: dict[Hashable, RowBlock] = {}
-        self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[RowsCache], tuple[int]]:
-        """Pickle without the rows and the lock."""
-        return RowsCache, (self._room,)
-
-    def get(self, key: Hashable, n_bytes: int, read: Callable[[], RowBlock]) -> RowBlock:
-        """Return the rows of a key, which are read if they are not in the cache; `n_bytes` is their size in it."""
-        rows = self._kept.get(key)
-        if rows is None:
-            rows = read()
-            with self._lock:
-                if key not in self._kept and n_bytes <= self._room:
-                    self._kept[key] = rows
-                    self._room -= n_bytes
-        return rows
 
 
 def prefetch(items: Iterable[Item]) -> Iterator[Item]:

@@ -6,12 +6,22 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkfeat.blocks import PackedCodes
+from dkfeat.errors import InputError
 
 BATCHES_PER_SECOND = 200
 """Rate that sets the longer duration of batches on many workers; as items are whole, up to twice as many are done. A
 scheduler can handle more."""
+
+MOST_PROBED = 256
+"""Maximum number of features, or bytes of codes, of a built-in row that are compared."""
 
 Value = TypeVar("Value")
 
@@ -21,15 +31,15 @@ class Stopped(Exception):
 
 
 class Task(Protocol):
-    """Function that runs on workers: small, picklable, sent to each worker once."""
+    """Function that runs on workers: small, picklable, sent to each worker once.
+
+    If it, or the first argument of a partial function, has the attribute ``map``, a feature map or None, no worker runs
+    it that makes other features by this map than the driver, see `probe`.
+    """
 
     def __call__(self, item: Any, /, stopped: Callable[[], bool]) -> Any:
         """Process one item and return a small value; raise `Stopped` between its parts when `stopped()` is true."""
         ...
-
-
-Homes = Callable[[Mapping[str, int]], Mapping[int, str]]
-"""Function that assigns items to workers: takes threads by worker address, returns addresses by position of items."""
 
 
 class Runner(Protocol):
@@ -50,14 +60,11 @@ class Runner(Protocol):
         """Number of tasks that run at a time."""
         ...
 
-    def run(
-        self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None], home: Homes | None = None
-    ) -> None:
+    def run(self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """Run `task` on every item; items are picklable, and those with a ``description`` are named by it in messages.
 
         `done(item, result)` is called in the calling thread for each result, in any order. The first error stops
-        submission and the running tasks, and is raised here unchanged. If workers have addresses, `home` chooses the
-        worker of each item as long as that worker lives.
+        submission and the running tasks, and is raised here unchanged.
 
         Raises
         ------
@@ -66,9 +73,20 @@ class Runner(Protocol):
         """
         ...
 
-    def run_everywhere(self, function: Callable[[], Any]) -> None:
-        """Call a function once in every process that runs tasks; a worker that is lost meanwhile is left out."""
-        ...
+
+def probe(task: Task) -> NDArray[Any] | None:
+    """Return features of two built-in rows by the map of a task; None without a map, or if it accepts only others."""
+    fitted: Any = getattr(getattr(task, "args", (task,))[0], "map", None)
+    if fitted is None:
+        return None
+    columns = sorted({part * fitted.n_features_in_ // 4 for part in range(4)})
+    values = np.array([2.0**-position for position in range(len(columns))], np.float32)
+    X = sp.csr_matrix((values, columns, [0, len(columns) // 2, len(columns)]), (2, fitted.n_features_in_))
+    try:
+        found = fitted.encode(X)
+    except InputError:
+        return None
+    return np.asarray(found.codes if isinstance(found, PackedCodes) else found)[:, :MOST_PROBED]
 
 
 class Batches:
@@ -194,8 +212,3 @@ class ProcessCache(Generic[Value]):
             while len(self._values) > self._most:
                 self._values.popitem(last=False)
             return self._values[key]
-
-    def clear(self) -> None:
-        """Remove all values."""
-        with self._lock:
-            self._values.clear()

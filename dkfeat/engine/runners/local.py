@@ -20,7 +20,7 @@ from dask.local import SynchronousExecutor
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
-from dkfeat.engine.runners.base import Batches, Homes, Runner, Task, run_batch
+from dkfeat.engine.runners.base import Batches, Runner, Task, run_batch
 from dkfeat.errors import ClusterError
 
 JOINED_SECONDS = 0.05
@@ -58,13 +58,7 @@ class LocalRunner:
         """Number of tasks that run at a time."""
         return self.n_workers
 
-    def run(
-        self,
-        task: Task,
-        items: Sequence[Any],
-        done: Callable[[Any, Any], None],
-        home: Homes | None = None,  # noqa: ARG002 - workers of one machine have no addresses
-    ) -> None:
+    def run(self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """See `Runner.run`."""
         is_alone, has_processes = self.scheduler == "synchronous", self.scheduler == "processes"
         batches = Batches(items, JOINED_SECONDS, 1 if is_alone else MOST_JOINED)
@@ -94,10 +88,6 @@ class LocalRunner:
             finally:
                 for future in pending:
                     future.cancel()
-
-    def run_everywhere(self, function: Callable[[], Any]) -> None:
-        """See `Runner.run_everywhere`; as a pool ends with each run, only this process is called."""
-        function()
 
 
 @contextmanager

@@ -144,7 +144,7 @@ class LazyRunner(ExitStack):
 
     def __init__(self, client: Client | ExecutionConfig | Runner | None) -> None:
         super().__init__()
-        self._runner: Any = client if hasattr(client, "run_everywhere") else None
+        self._runner: Any = client if hasattr(client, "description") else None
         self._opening: Any = None if self._runner is not None else open_runner(client)  # type: ignore[arg-type]
 
     def get(self) -> Runner:

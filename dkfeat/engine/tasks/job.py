@@ -12,7 +12,6 @@ import numpy as np
 import scipy.linalg  # loads its BLAS, so that all processes list the same libraries
 import scipy.sparse as sp
 from numpy._core import _multiarray_umath as umath  # type: ignore[attr-defined]
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import BadRow, PackedCodes, RowBlock, Split
@@ -20,6 +19,7 @@ from dkfeat.engine.runners.base import Runner, until_stopped
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
+from dkfeat.maps import FeatureMap
 from dkfeat.messages import counted
 from dkfeat.sources.base import MOST_LABELS, Source
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow
@@ -27,9 +27,6 @@ from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.storage.base import Storage
-
-MOST_PROBED = 256
-"""Maximum number of features, or bytes of codes, of a built-in row that are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +84,10 @@ class Job:
         fitted = map_of(self.spec, self.spec_fp, self.storage)
         return fitted.encode if self.spec["output"]["layout"] == "codes" else fitted.transform
 
-    def probe(self) -> NDArray[Any] | None:
-        """Return features of built-in rows, which must be the same on all workers; None for rows that are encoded."""
-        fitted = map_of(self.spec, self.spec_fp, self.storage) if self.source.kind != "shards" else None
-        if fitted is None:
-            return None
-        columns = sorted({part * fitted.n_features_in_ // 4 for part in range(4)})
-        values = np.array([2.0**-position for position in range(len(columns))], self.source.dtype)
-        X = sp.csr_matrix((values, columns, [0, len(columns) // 2, len(columns)]), (2, fitted.n_features_in_))
-        try:
-            found = fitted.encode(X)
-        except InputError:  # the map accepts other rows
-            return None
-        return np.asarray(found.codes if isinstance(found, PackedCodes) else found)[:, :MOST_PROBED]
+    @property
+    def map(self) -> FeatureMap | None:
+        """Map of the features that the tasks make; None for rows that are encoded already."""
+        return map_of(self.spec, self.spec_fp, self.storage) if self.source.kind != "shards" else None
 
     def select(self, split: Split, piece: Piece) -> Piece:  # noqa: ARG002 - for subclasses
         """Return the piece with those of its rows from which its shard is made."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import RowBlock, Split
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.maps import FeatureMap
     from dkfeat.sources.base import Source
 
 
@@ -143,6 +144,11 @@ class _CountTask:
     model: LinearModel
     source: Source
     """Rows to predict for, or shards of predictions."""
+
+    @property
+    def map(self) -> FeatureMap:
+        """Map of the model."""
+        return self.model.map
 
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> Accumulator:
         counts, model = accumulator_for(self.model), self.model

@@ -7,14 +7,14 @@ random, and every machine descends over its own rows.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.runners.base import InOrder, ProcessCache, until_stopped
@@ -83,41 +83,8 @@ class Part(NamedTuple):
         return f"part {self.number + 1} of {self.n_parts}"
 
 
-class PartPlacement:
-    """Assignment of parts to workers, which stays the same in every epoch until a worker is lost.
-
-    Parameters
-    ----------
-    n_parts : int
-
-    Examples
-    --------
-    >>> placement = PartPlacement(3)
-    >>> placement({"a": 1, "b": 1}), placement({"b": 1, "c": 1})
-    ({0: 'a', 1: 'b', 2: 'a'}, {0: 'c', 1: 'b', 2: 'b'})
-    """
-
-    def __init__(self, n_parts: int) -> None:
-        self._n_parts = n_parts
-        self._workers: dict[int, str] = {}
-
-    def __call__(self, threads: Mapping[str, int]) -> dict[int, str]:
-        """Return the worker of each part, given the threads of all workers; an empty mapping without workers."""
-        self._workers = {part: worker for part, worker in self._workers.items() if worker in threads}
-        for part in range(self._n_parts if threads else 0):
-            if part not in self._workers:
-                load = Counter(self._workers.values())
-                self._workers[part] = min(threads, key=lambda name: (load[name] / max(1, threads[name]), name))
-        return dict(sorted(self._workers.items()))
-
-
 _OPENED = ProcessCache[ShardDataset](1)
-"""Shards that a worker process trains on, with their cached rows."""
-
-
-def forget_shards() -> None:
-    """Free the shards that this process has opened."""
-    _OPENED.clear()
+"""Shards that a worker process trains on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +96,6 @@ class EpochTask:
     manifest: tuple[int, str]
     """Number and hash of the manifest."""
     verify: Literal["sha256", "size"]
-    cache_bytes: int
-    """Maximum size of the encoded rows that a worker process keeps in memory."""
     config: DescentConfig
     coef: NDArray[np.float32]
     """Initial weights, shape (n_features, n_lanes)."""
@@ -149,7 +114,7 @@ class EpochTask:
             Weights after the epoch, with their mean over its steps, the mean loss and the number of rows. They depend
             only on the part's number and this task, bit for bit.
         """
-        data = _OPENED.get((self.storage.url, self.manifest, self.verify, self.cache_bytes), self._open)
+        data = _OPENED.get((self.storage.url, self.manifest, self.verify), self._open)
         rows = self.rows(data, shards=part.shards, part=part.number)
         zeros = Weights.zeros(self.config, len(self.coef))
         start = replace(zeros, coef=self.coef.copy(), intercept=self.intercept)
@@ -160,19 +125,17 @@ class EpochTask:
 
     def _open(self) -> ShardDataset:
         shards = ShardReader(self.storage, read_spec(self.storage), read_numbered(self.storage, *self.manifest))
-        return ShardDataset(shards, self.verify, cache_bytes=self.cache_bytes)
+        return ShardDataset(shards, self.verify)
 
 
 EARLIER = 0.5
 """Weight of the steps of earlier epochs in the mean of the weights. Epoch t then has a share of 2 / (t + 1), as in
 polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early epochs count less because the first weights of
 parts are worse than those of one descent."""
-CACHE_SHARE = 4
-"""Divisor of the memory limit of a task that gives the size of a worker's cache of encoded rows."""
-CACHE_BYTES = 1 << 30
-"""Size of a worker's cache if there is no memory limit."""
+BATCHES_BYTES = 32 << 20
+"""Memory of the decoded batches of a part."""
 BUFFERS_BYTES = 256 << 20
-"""Memory of a part in addition to weights and cache: the shuffle buffer, two shards and two decoded batches."""
+"""Maximum memory of a part in addition to its weights: these batches, the shuffle buffer and two shards."""
 
 
 class Averaging:
@@ -207,11 +170,10 @@ class Averaging:
                 f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower "
                 "parts, or featurize with a smaller blocksize"
             )
-        cache_bytes = CACHE_BYTES if limit is None else limit // CACHE_SHARE
         if limit is not None:
-            _check_memory(config, data.shape[1], limit - cache_bytes)
+            _check_memory(config, data, limit)
         self.n_parts = parts or max(1, min(most, runner.n_threads))
-        self._runner, self._placement = runner, PartPlacement(self.n_parts)
+        self._runner = runner
         shards = assign_shards([entry.rows for entry in manifest.shards], self.n_parts, rows.seed)
         self._parts = [Part(number, self.n_parts, indices) for number, indices in enumerate(shards)]
         self._task = partial(
@@ -219,7 +181,6 @@ class Averaging:
             storage=data.shards.storage,
             manifest=(manifest.number, manifest.sha256),
             verify=data.verifies,
-            cache_bytes=cache_bytes,
             config=replace(config, n_descents=self.n_parts),
             rows=partial(TrainingRows, fraction=rows.fraction, seed=rows.seed, shuffle_rows=rows.shuffle_rows),
         )
@@ -271,12 +232,8 @@ class Averaging:
                     if (value := getattr(mean, name)) is not None:
                         _move(value, getattr(part, name), share)
 
-        self._runner.run(task, self._parts, InOrder(add), self._placement)
+        self._runner.run(task, self._parts, InOrder(add))
         return replace(mean, steps=before + n_rows) if n_rows else weights
-
-    def close(self) -> None:
-        """Let all workers forget the rows that they keep."""
-        self._runner.run_everywhere(forget_shards)
 
 
 def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
@@ -285,13 +242,15 @@ def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
     mean += towards * mean.dtype.type(share)
 
 
-def _check_memory(config: DescentConfig, width: int, limit: int) -> None:
+def _check_memory(config: DescentConfig, data: ShardDataset, limit: int) -> None:
+    width = data.shape[1]
     # float32 tables: the received one, those of the descent with mean and lag, and those that are sent back
-    projected = 4 * width * config.n_lanes * (6 if config.average else 3) + BUFFERS_BYTES
+    tables = 4 * width * config.n_lanes * (6 if config.average else 3)
+    buffers = min(BUFFERS_BYTES, BATCHES_BYTES + 4 * data.n_rows * int(data.spec["output"]["row_bytes"]))
     check_fits(
-        projected,
+        tables + buffers,
         f"a part with weights of {config.n_lanes:,} models and {width:,} columns",
-        "the limit is three quarters of a worker's memory for each task, the rest is for rows; raise memory_limit of "
-        "the workers, give each fewer threads, lower n_components or the bits of a code, or train fewer alphas at once",
+        f"raise memory_limit of the workers by {more_memory(tables + buffers - limit)} for each of their threads, give "
+        "each fewer threads, lower n_components or the bits of a code, or train fewer alphas at once",
         limit,
     )

@@ -290,7 +290,7 @@ def test_featurize__target_is_held_until_no_task_runs(source, tmp_path, monkeypa
 @pytest.mark.cluster
 def test_featurize__plan_that_does_not_fit_is_refused(tiny_folder, tmp_path):
     source = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), n_features=300, zero_based=False, label_dtype="int64")
-    with pytest.raises(PlanError, match="lower blocksize"):
+    with pytest.raises(PlanError, match="raise memory_limit of the workers by 1"):
         featurized(source, tmp_path / "features", n_workers=1, threads_per_worker=8, memory_limit="512MiB")
     assert not (tmp_path / "features").exists()
 

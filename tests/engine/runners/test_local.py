@@ -9,8 +9,10 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import dask
+import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster
@@ -207,6 +209,37 @@ def test_client_runner__worker_that_missed_the_task_gets_it_for_all_its_threads(
         assert len(run(ClientRunner(client), Payload(str(tmp_path), is_missed=True), 40)) == 40
 
 
+class SkewedMap:
+    """Map whose features differ in threads of workers."""
+
+    n_features_in_ = 8
+
+    def encode(self, X):
+        return np.full((X.shape[0], 3), int(threading.current_thread() is threading.main_thread()))
+
+
+class Mapped(Double):
+    map = SkewedMap()
+
+
+def take(mapped, split, stopped):
+    return mapped(split, stopped)
+
+
+@pytest.mark.quick
+@pytest.mark.fault("P-13")
+@pytest.mark.cluster
+def test_client_runner__worker_that_makes_other_features_is_refused():
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for task in (Mapped(), partial(take, Mapped())):
+            with pytest.raises(ClusterError, match=r"worker inproc:.* makes other features of the same rows"):
+                run(ClientRunner(client), task, 4)
+        assert run(ClientRunner(client), Double(), 4) == {n: 2 * n for n in range(4)}
+
+
 @pytest.mark.cluster
 def test_client_runner__error_of_a_task_that_cannot_be_pickled(cluster_client):
     with pytest.raises(TypeError, match="cannot pickle"):
@@ -295,7 +328,7 @@ def test_client_runner__refuses_workers_with_too_little_memory():
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="511MiB", **quiet) as cluster,
         Client(cluster, set_as_default=False) as client,
-        pytest.raises(ConfigError, match=r"^worker tcp://127[^ ]*: memory_limit='511 MiB', but .* at least 512 MiB"),
+        pytest.raises(ConfigError, match=r"^worker tcp://127[^ ]*: memory_limit=511\.0 MiB, but .* at least 512 MiB"),
         open_runner(client) as runner,
     ):
         run(runner, Double(), 1)
@@ -377,6 +410,3 @@ def test_process_cache__forgets_what_was_asked_for_least_recently():
     assert made == ["a", "b", "c"]
     get("b")
     assert made == ["a", "b", "c", "b"]
-    cache.clear()
-    get("b")
-    assert made[-2:] == ["b", "b"]

@@ -12,11 +12,10 @@ import dkfeat
 from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
-from dkfeat.engine.dataset.rows import RowsCache
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
 from dkfeat.learn.sgd import parallel as averaging
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights
-from dkfeat.learn.sgd.parallel import PartPlacement, assign_shards
+from dkfeat.learn.sgd.parallel import assign_shards
 from dkfeat.learn.sgd.rows import TrainingRows
 from tests.conftest import ROWS, libsvm_text
 from tests.engine.helpers import featurized
@@ -80,25 +79,6 @@ def test_assign_shards__mixes_equal_shards_by_the_seed():
     # an order by place would put all of a sorted source's first half, or every second shard, into one part
     assert len({tuple(first) for first, _ in parts}) == 20
     assert all(len(first) == len(second) == 20 for first, second in parts)
-
-
-@given(st.integers(1, 8), st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3)), min_size=1))
-def test_homes__stay_while_their_worker_lives(n_parts, clusters):
-    homes = PartPlacement(n_parts)
-    before = {}
-    for threads in clusters:
-        now = homes(threads)
-        assert list(now) == (list(range(n_parts)) if threads else [])
-        assert set(now.values()) <= set(threads)
-        assert all(now[part] == home for part, home in before.items() if home in threads)
-        before = now
-
-
-def test_rows_cache__keeps_what_came_first():
-    cache, read = RowsCache(10), []
-    for name in "abcabc":
-        assert cache.get(name, 4, lambda name=name: read.append(name) or name) == name
-    assert read == ["a", "b", "c", "c"]
 
 
 def test_train__parts_give_the_same_bits_on_any_scheduler(folder, three_parts):
@@ -247,35 +227,6 @@ def test_train__refuses_parts(options, words, folder):
 def test_cluster__gives_the_same_bits(folder, three_parts, cluster_client):
     assert bits(trained(folder, parts=3, client=cluster_client)) == three_parts
     assert trained(folder, client=cluster_client).training["parts"] == 2
-
-
-@pytest.mark.cluster
-def test_cluster__reads_shards_once(folder, cluster_client):
-    """After the first epoch the shards are away, and nobody misses them."""
-    data = folder / "data"
-
-    def hide(entry):
-        if entry["epoch"] == 1:
-            data.rename(folder / "away")
-
-    try:
-        model = trained(folder, parts=2, client=cluster_client, progress=hide)
-    finally:
-        (folder / "away").rename(data)
-    assert bits(model) == bits(trained(folder, parts=2, scheduler="synchronous"))
-
-
-@pytest.mark.cluster
-def test_cluster__workers_forget_the_shards_afterwards(folder, cluster_client):
-    def kept():
-        from dkfeat.learn.sgd import parallel as parts
-
-        return len(parts._OPENED._values)
-
-    seen = []
-    trained(folder, parts=2, client=cluster_client, progress=lambda _: seen.append(cluster_client.run(kept)))
-    assert all(set(found.values()) == {1} for found in seen)
-    assert set(cluster_client.run(kept).values()) == {0}
 
 
 @pytest.mark.cluster
