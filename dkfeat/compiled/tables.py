@@ -158,6 +158,18 @@ def hash_bytes(at, length):
     return total ^ total >> u64(32)
 
 
+def category_slot(text: str) -> int:
+    """Slot of a category.
+
+    Examples
+    --------
+    >>> category_slot("true"), category_slot("false")
+    (3299854010, 2495207354)
+    """
+    data = np.frombuffer(text.encode() + b"\0", np.uint8)
+    return int(hash_bytes(data.ctypes.data, len(data) - 1) % _N_CATEGORIES) + FIRST_CATEGORY
+
+
 @inlined
 def _slot(storage, values, at):
     """Slot of the category at a position of the values."""

@@ -113,8 +113,8 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
                 f"X is a {type(X).__name__}, but an encoder takes a table: a DataFrame of pandas, polars or Dask, a "
                 "Table or RecordBatch of Arrow, or a mapping of names to the values of one row"
             )
-    except pa.ArrowException as error:
-        raise InputError(f"the table has a column that is of no type of Arrow: {error}; convert it first") from error
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(f"X cannot be read as a table of Arrow: {error}; convert the column first") from error
     names = batches[0].schema.names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -155,9 +155,8 @@ class Plan(NamedTuple):
                 )
             kind = storage.cast
             if storage.family in ("number", "null"):  # integers among categories, and nulls of no type
-                kind = {"category": pa.string(), "tags": pa.list_(pa.string())}.get(column.encoding, kind)
-            if storage.family == "null":
-                kind = kind or pa.float64()
+                usual = pa.float64() if storage.family == "null" else kind
+                kind = {"category": pa.string(), "tags": pa.list_(pa.string())}.get(column.encoding, usual)
             if kind:
                 casts[child], storage = kind, storage_of(kind)
             job = np.zeros(tables.N_FIELDS, np.int64)

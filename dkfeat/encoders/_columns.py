@@ -96,7 +96,7 @@ class ColumnTable(tuple[Column, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "\n".join(aligned([[printable(cell) for cell in row.values()] for row in self.rows()] or [[""]]))
+        return "\n".join(aligned([[printable(cell) for cell in row.values()] for row in self.rows()]))
 
     def rows(self) -> list[dict[str, str]]:
         """Cells of the table."""

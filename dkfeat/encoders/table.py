@@ -230,8 +230,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
             Canonical. For a Dask DataFrame, a lazy Dask array with one such block for each partition.
         """
         state = self._state()
-        if is_dask(X):
-            _check_dask(X)
+        if _is_dask_table(X):
             self._plan_for(read_table(X._meta)[0].schema)
             blocks = X.map_partitions(_same, meta=np.empty((0, self.n_features_in_)), enforce_metadata=False)
             return transform_blocks(self, blocks)
@@ -270,10 +269,8 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         """
         state, coordinates = self._state(), np.asarray(coordinates, np.int64).reshape(-1)
         if len(coordinates) and not 0 <= coordinates.min() <= coordinates.max() < self.n_features_out:
-            raise InputError(
-                f"coordinates run from {coordinates.min():,} to {coordinates.max():,}, but those of this encoder are "
-                f"from 0 to {self.n_features_out - 1:,}; give columns of its transform"
-            )
+            most = self.n_features_out - 1
+            raise InputError(f"a coordinate is not from 0 to {most:,}; give columns of this encoder's transform")
         is_category = coordinates & 0xFFFFFFFF >= tables.FIRST_CATEGORY
         held = {} if rows is None else self._categories((coordinates[is_category] >> 32).tolist(), rows)
         places = [(state.columns[at >> 32], at) for at in coordinates.tolist()]
@@ -325,18 +322,12 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
 
     def get_feature_names_out(self, input_features: Any = None) -> NoReturn:  # noqa: ARG002 - scikit-learn's argument
         """Raise InputError: there are 2^32 features a column, most of which stand for no category."""
-        raise InputError(
-            f"the {self.n_features_out:,} coordinates of an encoded table have no list of names; "
-            "name_of(coordinates, rows) names those that occur"
-        )
+        raise InputError(f"{self.n_features_out:,} coordinates have no list of names; name_of names those that occur")
 
     def set_output(self, *, transform: Any = None) -> Self:
         """Raise ConfigError for dense containers, which cannot hold 2^32 columns for each column of the table."""
         if transform not in (None, "default"):
-            raise ConfigError(
-                f"transform={transform!r}, but encoded rows are sparse, of 2^32 columns for each column of the table; "
-                'set "default"'
-            )
+            raise ConfigError(f'transform={transform!r}, but sparse rows of 2^32 columns a column fit only "default"')
         return self
 
     def _fitted_arrays(self) -> dict[str, NDArray[Any]]:
@@ -379,11 +370,11 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
 
     def _categories(self, numbers: Sequence[int], rows: Any) -> dict[int, str]:
         """Return the categories of some columns in a table, by their coordinates."""
-        held: dict[int, str] = {}
+        held = {}
         for batch in read_table(rows):
             for number in {each for each in numbers if self._settings.columns[each].name in batch.schema.names}:
-                texts = _texts(batch.column(self._settings.columns[number].name))
-                held |= zip(_coordinates(number, texts), texts.to_pylist(), strict=True)
+                for text in _texts(batch.column(self._settings.columns[number].name)):
+                    held[number << 32 | tables.category_slot(text)] = text
         return held
 
     def _repr_html_inner(self) -> str:
@@ -400,9 +391,8 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         return hasattr(self, "_settings")
 
 
-def _check_dask(X: Any) -> None:
-    if not hasattr(X, "map_partitions"):
-        raise InputError(f"X is a Dask {type(X).__name__}, but an encoder takes a table; pass a Dask DataFrame")
+def _is_dask_table(X: Any) -> bool:
+    return is_dask(X) and hasattr(X, "map_partitions")
 
 
 def _same(part: Any) -> Any:
@@ -412,8 +402,7 @@ def _same(part: Any) -> Any:
 
 def _draw(X: Any, seed: int) -> Rows:
     """Draw the rows to which an encoder is fitted."""
-    if is_dask(X):
-        _check_dask(X)
+    if _is_dask_table(X):
         ends = np.cumsum(X.map_partitions(len).compute().to_numpy())
         numbers = choose_rows(seed, int(ends[-1]), _N_DRAWN, STREAM_TABLE)
         X = X.map_partitions(_take, numbers=numbers, ends=ends, meta=X._meta).compute()
@@ -427,10 +416,8 @@ def _draw(X: Any, seed: int) -> Rows:
     return [(batch, own) for batch, own in drawn if len(own)]
 
 
-def _take(part: Any, *, numbers: NDArray[np.int64], ends: NDArray[np.int64], partition_info: Any = None) -> Any:
+def _take(part: Any, *, numbers: NDArray[np.int64], ends: NDArray[np.int64], partition_info: Any) -> Any:
     """Take the drawn rows of a partition; `ends` are the numbers of the rows after each partition."""
-    if partition_info is None:  # Dask asks for the type of the result
-        return part
     stop = ends[partition_info["number"]]
     return part.iloc[numbers[slice(*np.searchsorted(numbers, [stop - len(part), stop]))] - (stop - len(part))]
 
@@ -492,17 +479,9 @@ def _part(column: Column, slot: int) -> str:
     return (("positive", "negative") if column.encoding == ZEROS_ABSENT else ("rank", "1 - rank"))[slot]
 
 
-def _texts(column: pa.Array) -> pa.Array:
+def _texts(column: pa.Array) -> list[str]:
     """Return the distinct categories of a column as text."""
     if storage_of(column.type).family == "tags":
         column = column.flatten()
-    return as_type(column, pa.large_string()).drop_null().unique()
-
-
-def _coordinates(number: int, texts: pa.Array) -> list[int]:
-    """Return the coordinates of categories in a column."""
-    column = Column(name="", type="string", family="text", encoding="category", rows=0)
-    batch = pa.record_batch([texts], names=[""])
-    plan = Plan.of(batch.schema, [(column, column.job | {tables.COLUMN: number})])
-    rows = [(batch, np.arange(len(texts)))]
-    return encode(plan, rows, number + 1, _NO_RANKS, missing=0).indices.tolist()
+    texts: list[str] = as_type(column, pa.large_string()).drop_null().unique().to_pylist()
+    return texts

@@ -92,8 +92,7 @@ def test_categories__are_hashes_of_their_text(words):
 
 
 def test_flags_and_integers__are_hashed_as_text():
-    table = pa.table({"flag": [True, False], "zip": pa.array([-1, 2**64 - 1], pa.decimal128(20)).cast(pa.float64())})
-    table = table.set_column(1, "zip", pa.array([0, 2**64 - 1], pa.uint64()))
+    table = pa.table({"flag": [True, False], "zip": pa.array([0, 2**64 - 1], pa.uint64())})
     encoded = fitted(table, categories=["zip"]).transform(table)
     wanted = [[slot("true"), 1 << 32 | slot("0")], [slot("false"), 1 << 32 | slot(str(2**64 - 1))]]
     assert encoded.indices.reshape(2, 2).tolist() == wanted
@@ -387,7 +386,7 @@ def test_dask__is_encoded_by_partition():
     assert features.compute().shape == (300, 64 * 256)
     with pytest.raises(InputError, match="no column 'number'"):
         encoder.transform(frame.drop(columns="number"))
-    with pytest.raises(InputError, match="Dask Array"):
+    with pytest.raises(InputError, match="X is a Array"):
         encoder.fit(encoded)
 
 
@@ -418,7 +417,7 @@ def test_maps__take_encoded_rows_or_name_the_remedy():
         (lambda t: with_types(t, {"zip": pa.string()}), "'zip' is of type string, but it was int64 in fit"),
         (lambda t: t.append_column("zip", t["zip"]), "two columns 'zip'"),
         (lambda _: np.ones((2, 8)), "X is a ndarray, but an encoder takes a table"),
-        (lambda _: pd.DataFrame({"x": ["a", 1]}), "column that is of no type of Arrow: .*column x"),
+        (lambda _: pd.DataFrame({"x": ["a", 1]}), "cannot be read as a table of Arrow: .*column x"),
     ],
 )
 def test_transform__names_what_is_wrong(change, match):
@@ -480,9 +479,7 @@ def test_encoder__keeps_scikit_learns_rules_that_need_no_array():
     assert "not fitted" in TableEncoder()._repr_mimebundle_()["text/html"]
 
 
-def test_wide_tables__and_many_categories():
-    wide = pa.table({f"x{i}": [i, i + 1] for i in range(3000)})
-    assert_same(fitted(wide).transform(wide.slice(1)), fitted(wide).transform(wide)[1])
+def test_categories__may_be_many():
     many = pa.table(
         {"x": pa.array(range(200_000)).cast(pa.string()), "y": [decimal.Decimal(i) for i in range(200_000)]}
     )
