@@ -78,6 +78,8 @@ def storage_of(kind: pa.DataType) -> Storage:
         return storage_of(kind.storage_type)
     if of.is_dictionary(kind):
         values = storage_of(kind.value_type)
+        if values.offsets:  # of lists
+            return Storage("", f"dictionary<{values.name}>")
         return values._replace(indices=storage_of(kind.index_type).values) if values.values else values
     if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind):
         items = storage_of(kind.value_type)

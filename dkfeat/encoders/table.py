@@ -105,7 +105,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
     ----------
     n_features_in_ : int
         Number of columns of the table.
-    feature_names_in_ : ndarray of shape (n_features_in_,), object
+    feature_names_in_ : ndarray of shape (n_features,), object
         Their names.
     seed_ : int
         Seed in use, in [0, 2^64).

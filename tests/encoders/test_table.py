@@ -290,17 +290,18 @@ def test_categories__that_fit_has_not_seen_never_raise_a_similarity(words):
 
 
 DESCRIBED = """\
-age     int64             rank                  73 distinct values in 200 rows
-gain    int64             rank, zeros absent    90% zeros
-job     string            category              14 distinct values in 200 rows; 5.0% null
-row_id  string            left out              every value distinct; categories=['row_id'] keeps it
-kept    string            category              200 distinct values in 200 rows
-day     date              rank, weekday, month  200 distinct values in 200 rows
-same    int64             left out              the same in all rows
-flag    bool              category              1 distinct value in 200 rows; 50.0% null
-empty   null              left out              no values
-blob    binary            left out              binary and nested types have no encoding
-pair    struct<a: int64>  left out              binary and nested types have no encoding"""
+age     int64                     rank                  73 distinct values in 200 rows
+gain    int64                     rank, zeros absent    90% zeros
+job     string                    category              14 distinct values in 200 rows; 5.0% null
+row_id  string                    left out              every value distinct; categories=['row_id'] keeps it
+kept    string                    category              200 distinct values in 200 rows
+day     date                      rank, weekday, month  200 distinct values in 200 rows
+same    int64                     left out              the same in all rows
+flag    bool                      category              1 distinct value in 200 rows; 50.0% null
+empty   null                      left out              no values
+blob    binary                    left out              binary and nested types have no encoding
+pair    struct<a: int64>          left out              binary and nested types have no encoding
+lists   dictionary<list<string>>  left out              binary and nested types have no encoding"""
 
 
 def test_describe__shows_the_reasons():
@@ -318,9 +319,12 @@ def test_describe__shows_the_reasons():
             "empty": pa.nulls(n),
             "blob": [b"x"] * n,
             "pair": [{"a": 1}] * n,
+            "lists": pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int8()), pa.array([["a"]])),
         }
     )
-    assert repr(fitted(table, categories=["kept"]).describe()) == DESCRIBED
+    columns = fitted(table, categories=["kept"]).describe()
+    assert repr(columns) == DESCRIBED
+    assert "<td>every value distinct;" in columns._repr_html_()
 
 
 def test_name_of__finds_columns_and_categories():
