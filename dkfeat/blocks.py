@@ -31,8 +31,8 @@ class RowBlock:
 
     X: Any
     """Features, csr_matrix of shape (n_rows, n_features): sorted indices, no duplicates; int32 indices while they fit.
-    In blocks read from shards, the features as stored: PackedCodes, csr_matrix or ndarray; None if only other columns
-    were read."""
+    pyarrow Table of the columns as they are, for a source of tables without an encoder. In blocks read from shards, the
+    features as stored: PackedCodes, csr_matrix or ndarray; None if only other columns were read."""
     y: Any
     """Labels, int64 or float64. Shape (n_rows,), or all labels end to end if `label_offsets` is given. In blocks read
     from shards with lists of labels, their indicator matrix, csr_matrix of shape (n_rows, n_classes). None if there are
@@ -111,11 +111,13 @@ class PackedCodes(NamedTuple):
 
 
 def take_rows(X: Any, rows: Any) -> Any:
-    """Select rows of an ndarray, csr_matrix, `PackedCodes` or None by positions, in their order, a slice or a mask."""
+    """Select rows by positions, in their order, a slice or a mask; `X` is as in `RowBlock`."""
     if X is None:
         return None
     if isinstance(X, PackedCodes):
         return PackedCodes(take_rows(X.codes, rows), X.empty[rows])
+    if hasattr(X, "to_batches") and not isinstance(rows, slice):
+        return X.take(np.arange(X.shape[0])[rows])
     # for positions, `take` is faster than an index
     is_positions = isinstance(X, np.ndarray) and isinstance(rows, np.ndarray) and rows.dtype != np.bool_
     return X.take(rows, axis=0) if is_positions else X[rows]

@@ -93,15 +93,15 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
     return ["  ".join(cells).rstrip() for cells in padded]
 
 
-def show_label(label: float) -> str:
-    """Write a label so that different labels differ; integers without a point.
+def show_label(label: float | str) -> str:
+    """Write a label, a number or a word, so that different labels differ; integers without a point.
 
     Examples
     --------
     >>> show_label(9007199254740993), show_label(-1.0), show_label(0.5)
     ('9007199254740993', '-1', '0.5')
     """
-    return str(label).removesuffix(".0")
+    return label if isinstance(label, str) else str(label).removesuffix(".0")
 
 
 def meant(name: str, known: Sequence[str]) -> str:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from dkfeat.sources.base import Source
 
 
-OF_RUNS = ("urlpath", "storage_options", "on_bad_row", "max_bad_rows", "kept_types")
-"""Fields of sources that other options or the first file state."""
+OF_RUNS = ("urlpath", "storage_options", "on_bad_row", "max_bad_rows", "kept_types", "classes", "encoder")
+"""Fields of sources that other options or the files state."""
+ENCODERS = {"table": "dkfeat.encoders.table:TableEncoder"}
 HIDDEN = ("max_line_bytes",)
 
 _COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(\S.*?)\s*", re.DOTALL)
@@ -229,6 +230,24 @@ def map_options(command: Command) -> Command:
     )
     seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
     return apply_options(command, *_options_of(CLASSES, ("Feature map",) * 2, {"random_state": [seed]}, name))
+
+
+@late
+def encoder_options(command: Command) -> Command:
+    """Give a command the parameters of the encoder of tables; `make_encoder` takes them."""
+    declared = declared_by(ENCODERS)
+    made = [_option(name, declared[name], ENCODERS) for name in declared if name != "random_state"]
+    return apply_options(command, heading("Columns of a table"), *made)
+
+
+def make_encoder(options: dict[str, Any]) -> Any:
+    """Make an unfitted encoder if one of the options of `encoder_options` is given; else "auto"."""
+    given = {name: options[name] for name in declared_by(ENCODERS) if options.get(name) not in (None, ())}
+    if not given:
+        return "auto"
+    from dkfeat.encoders.table import TableEncoder
+
+    return TableEncoder(**given)
 
 
 def make_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:

@@ -99,6 +99,8 @@ class FeaturizeConfig(WritingConfig):
     """The feature map; may be left out if `like` names one."""
     like: str | None = None
     """Shards or model whose map and input options are used."""
+    encoder: Mapping[str, Any] | None = None
+    """Parameters of the encoder of tables by name, such as ``categories``. Left out: their defaults."""
     layout: Layout | None = None
     """Layout of the features in shards. Left out: the map's own."""
     on_changed_source: Literal["raise", "keep"] = "raise"

@@ -209,7 +209,7 @@ def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
 
 
 def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Read the settings of a folder of shards or of a model, as a mapping with the keys ``map`` and ``input``.
+    """Read the settings of a folder of shards or of a model, a mapping with the keys ``map``, ``input``, and ``encoder``.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
     if text is not None:
         facts = parse_model_file(text, model)
         if isinstance(facts.get("map"), dict) and isinstance(facts.get("input"), dict):
-            return {"map": facts["map"], "input": facts["input"]}
+            return {key: facts[key] for key in ("map", "input", "encoder") if key in facts}
         raise ShardError(f"{model} does not say which map and input its model was trained on; train it again")
     where = fspath(like)
     if has_spec:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.open import Target, as_target, read_existing, target_parameters
-from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned
+from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import checked_splits
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.html import card
@@ -28,6 +30,11 @@ from dkfeat.store.manifest.batch_plan import plan_name
 from dkfeat.store.manifest.metadata import newest_manifest
 from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
+
+if TYPE_CHECKING:
+    from dkfeat.encoders._columns import ColumnTable
+    from dkfeat.encoders.table import TableEncoder
+
 
 TEXT_FACTOR = 8
 """Maximum memory of a task per byte of its text while it is encoded: the text, its parsed rows and the map's arrays."""
@@ -148,8 +155,12 @@ class Plan:
     """Source files, in order."""
     blocksize: int
     """Bytes of text, or of rows of Parquet in memory, after which a split or a piece ends."""
+    needs_encoder: bool = False
+    """True if an encoder of tables must first be fitted to rows drawn from the source."""
     needs_landmarks: bool = False
     """True if the map must first be fitted to rows drawn from the source; this reads the splits with such rows."""
+    columns: ColumnTable | None = None
+    """Columns of a table with their encodings; None if there are none, or they are not known without a scan."""
     map_costs: MapCosts | None = None
     """Costs of GCWS and darts, from the first rows; None without a scan, or if there is no choice between the two."""
 
@@ -222,14 +233,17 @@ class Plan:
             "rows": "known after a scan" if self.n_rows is None else f"{self.n_rows:,}",
             "output": "known after a scan" if self.output_bytes is None else f"about {show_bytes(self.output_bytes)}",
         }
-        if self.needs_scan:
+        if self.needs_encoder:
+            facts["encoder"] = "unknown: featurize first reads 10,000 rows drawn from the whole source; so does a scan"
+        elif self.needs_scan:
             facts["spec"] = "unknown: featurize first reads the whole source once"
         if self.needs_landmarks:
             facts["landmarks"] = (
                 "unknown: featurize draws rows from the whole source, and reads the splits with such rows"
             )
         if self.spec is not None:
-            output, width = self.spec["output"], self.spec["input"]["n_features"]
+            output, given = self.spec["output"], self.spec["input"]
+            width = len(given["features"]) if "encoder" in self.spec else given["n_features"]
             size = counted(output["row_bytes"], "byte")
             facts["features"] = f"{counted(width, 'column')} → {output['n_features_out']:,}, {size} a row"
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
@@ -241,6 +255,8 @@ class Plan:
     def describe(self, n_tasks: int = 10) -> str:
         """Format the facts, and a table of the first `n_tasks` tasks."""
         lines = [f"{name:<10}{printable(str(value))}" for name, value in self.facts().items()]
+        if self.columns is not None:
+            lines += ["", repr(self.columns)]
         if shown := self.tasks[:n_tasks]:
             lines += ["", *aligned([_COLUMNS, *([printable(cell) for cell in _cells(task)] for task in shown)])]
         if len(self.tasks) > n_tasks:
@@ -256,7 +272,8 @@ class Plan:
         tasks = [dict(zip(_COLUMNS[:-1], _cells(task)[:-1], strict=True)) for task in shown]
         heading = "Tasks" if shown == self.tasks else f"Tasks: the first {_TASKS_SHOWN} of {len(self.tasks):,}"
         note = "nothing is run or written yet"
-        return card("Plan", self.facts(), note=note, details={heading: tasks})
+        details = {} if self.columns is None else {"Columns": self.columns.rows()}
+        return card("Plan", self.facts(), note=note, details={**details, heading: tasks})
 
 
 @target_parameters
@@ -266,8 +283,10 @@ def plan(
     map: FeatureMap | None = None,
     *,
     like: str | PathLike[str] | None = None,
+    encoder: TableEncoder | Literal["auto"] | None = "auto",
     layout: str | None = None,
-    scan: Scan | None = None,
+    scan: Scan | bool = False,
+    progress: bool | Callable[[ProgressState], object] = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     r"""Plan a run of `dkfeat.featurize` from its arguments. Reads names and sizes, writes nothing.
@@ -277,10 +296,13 @@ def plan(
 
     Parameters
     ----------
-    source, target, map, like, layout, storage_options
+    source, target, map, like, encoder, layout, storage_options
         As for `dkfeat.featurize`; the target may be omitted.
-    scan : Scan or None
-        Result of `dkfeat.scan`, for the number of rows and unresolved options.
+    scan : bool or Scan, default=False
+        True reads the source once, for the number of rows, unresolved options, and the encodings of the columns of a
+        table. A result of `dkfeat.scan` has all but the last.
+    progress
+        Progress of the scan, as for `dkfeat.featurize`.
 
     Returns
     -------
@@ -306,17 +328,28 @@ def plan(
     to = None if target is None else as_target(target)
     storage = None if to is None else to.open(beside=like)
     files = source.files()
-    if scan is not None:
+    if isinstance(scan, Scan):
         _check_scanned(scan, files)
     opened = read_existing(source, files, storage, like, None if to is None else to.storage_options)
-    settings = inherit(opened, map, layout)
-    costs = None if scan is None else estimate_costs(settings)
-    if not settings.needs_rows and not (settings.needs_scan and scan is None):
-        settings = complete(settings, scan)
+    settings = inherit(opened, map, layout, encoder)
+    if isinstance(scan, Scan):
+        settings = replace(settings, scan=scan)
+    elif scan:
+        with open_runner(None) as runner:
+            settings = scanned(settings, runner, Progress(progress))
+    costs = None if settings.scan is None else estimate_costs(settings)
+    if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
+        settings = complete(settings)
     warn_of_sizes(files)
-    made = make_plan(replace(settings, scan=scan), checked_splits(settings.source, files))
-    place = None if to is None else to.path
-    return replace(made, target=place, needs_landmarks=settings.needs_rows, map_costs=costs)
+    made = make_plan(settings, checked_splits(settings.source, files))
+    return replace(
+        made,
+        target=None if to is None else to.path,
+        needs_encoder=settings.needs_encoder,
+        needs_landmarks=settings.needs_landmarks,
+        columns=settings.source.encoder.describe() if settings.source.is_encoded else None,
+        map_costs=costs,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,7 +489,7 @@ def estimate_costs(settings: Resolved) -> MapCosts | None:
         X = next(ready.read(source.splits(files)[0], SWEPT_ROWS, checksum=False)).block.X
     except DkfeatError:
         return None
-    if not X.nnz:
+    if not getattr(X, "nnz", 0):  # rows of a table have no nonzeros before they are encoded
         return None
     coordinates = np.sort(2 * X.indices.astype(np.int64) + (X.data < 0))  # ten times as fast as np.unique
     n_coordinates = 1 + int(np.count_nonzero(np.diff(coordinates)))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn.base import clone
 
 from dkfeat.blocks import SourceFile
 from dkfeat.engine.open import Opened
+from dkfeat.engine.progress import Progress
+from dkfeat.engine.runners.base import Runner
 from dkfeat.engine.runners.defaults import read_defaults
-from dkfeat.engine.scan import check_bad_rows, run_scan, suggesting_quarantine
+from dkfeat.engine.scan import check_bad_rows, counted_rows, run_scan, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job
-from dkfeat.engine.tasks.landmarks import fit_to_rows, load_map
+from dkfeat.engine.tasks.landmarks import fit_encoder, fit_to_rows, load_encoder, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.maps import CLASSES, FeatureMap
 from dkfeat.messages import logger_of
@@ -24,6 +26,10 @@ from dkfeat.store.manifest.metadata import differences, spec_text
 from dkfeat.store.shards.columns import LAYOUTS, schema_of
 from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
+
+if TYPE_CHECKING:
+    from dkfeat.encoders.table import TableEncoder
+
 
 logger = logger_of(__name__)
 
@@ -60,9 +66,19 @@ class Resolved:
     """Name of the stage in progress reports."""
 
     @property
-    def needs_rows(self) -> bool:
+    def needs_landmarks(self) -> bool:
         """True if the map must still be fitted to rows of the source."""
         return self.map._needs_rows and not _is_fitted(self.map)
+
+    @property
+    def needs_encoder(self) -> bool:
+        """True if the encoder must still be fitted to rows of the source."""
+        return self.source.encoder is not None and not self.source.is_encoded
+
+    @property
+    def needs_rows(self) -> bool:
+        """True if the encoder or the map must still be fitted to rows of the source."""
+        return self.needs_landmarks or self.needs_encoder
 
     @property
     def runs_in_driver(self) -> bool:
@@ -75,22 +91,35 @@ class Resolved:
         return self.needs_rows or not self.source.is_resolved
 
 
-def resolve(opened: Opened, map: FeatureMap | None, layout: str | None) -> Resolved:
-    """Resolve the settings of a run; a source that does not determine them is read, and the map fitted to its rows.
+def resolve(opened: Opened, map: FeatureMap | None, layout: str | None, encoder: Any = "auto") -> Resolved:
+    """Resolve the settings of a run; a source that does not determine them is read, encoder and map fitted to its rows.
 
     Raises
     ------
     DkfeatError
         Errors of `inherit` and `complete`, and those of reading the source.
     """
-    incomplete = inherit(opened, map, layout)
-    source = incomplete.source
+    incomplete = inherit(opened, map, layout, encoder)
     if not incomplete.needs_scan:
         return complete(incomplete)
-    context = opened.run
-    runner, reporter = context.runners.get(), context.reporter
+    runner, reporter = opened.run.runners.get(), opened.run.reporter
+    found = scanned(incomplete, runner, reporter)
+    if found.scan is None or not found.needs_landmarks:
+        return complete(found)
+    return complete(found, fit_to_rows(found.map, found.source, found.scan, runner, reporter))
+
+
+def scanned(incomplete: Resolved, runner: Runner, reporter: Progress) -> Resolved:
+    """Read a source once to count its rows and find unknown options, and then the drawn rows of its encoder.
+
+    Raises
+    ------
+    DkfeatError
+        Errors of reading the source, and of a limit on bad rows.
+    """
+    source, files = incomplete.source, incomplete.opened.files
     with suggesting_quarantine(source):
-        scan = run_scan(source, opened.files, runner, reporter)
+        scan = counted_rows(source, files) or run_scan(source, files, runner, reporter)
     check_bad_rows(source, scan.n_bad_rows, scan.n_rows + scan.n_bad_rows, scan.first_bad)
     if not scan.n_rows and source.n_features is None:
         logger.warning(
@@ -98,13 +127,15 @@ def resolve(opened: Opened, map: FeatureMap | None, layout: str | None) -> Resol
             "added later; pass n_features (--n-features), or featurize a source with rows first",
             scan.n_features,
         )
-    if not incomplete.needs_rows:
-        return complete(incomplete, scan)
     source = source if source.is_resolved else source.resolve(scan)
-    return complete(incomplete, scan, fit_to_rows(incomplete.map, source, scan, runner, reporter))
+    if incomplete.needs_encoder:
+        source = source.replaced(encoder=fit_encoder(source, scan, runner, reporter))
+    return replace(incomplete, source=source, scan=scan)
 
 
-def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None) -> Resolved:
+def inherit(
+    opened: Opened, map: FeatureMap | None, layout: str | None = None, encoder: Any = "auto"
+) -> Resolved:
     """Take unset options from the target's spec, then from `like`, then from the files' metadata.
 
     Every option of the source and parameter of the map with its default value is taken from an existing spec. All
@@ -118,6 +149,10 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None) -
         and takes the seed of the existing spec if its `random_state` is None.
     layout : str or None
         Shard layout; None: the target's layout, else the map's own.
+    encoder : TableEncoder, "auto" or None
+        Encoder, fitted or not; it is never changed. "auto": the encoder of the existing spec if there is one; for a new
+        data set `TableEncoder` with the map's seed, if the source has columns of a table and the map is one of
+        `TABLE_MAPS`.
 
     Returns
     -------
@@ -142,9 +177,11 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None) -
             remedy = opened.remedy if in_full else "give another `like`"
             source = inherit_source(source, *named, in_full=in_full, remedy=remedy)
             map = inherit_map(map, *named, opened.folders, remedy)
+            encoder = inherit_encoder(encoder, *named, opened.folders, remedy)
     if map is None:
         raise ConfigError("no feature map is given; pass one, or `like` with a folder or model whose map is taken over")
-    if target is None and like is None:
+    is_new = target is None and like is None
+    if is_new:
         source = with_configured_blocksize(source)
     if layout is None:
         layout = map.layout if target is None else target[1]["output"]["layout"]
@@ -152,20 +189,30 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None) -
         map._check_params()
     elif source.n_features is None:
         source = source.replaced(n_features=map.n_features_in_)
+    is_auto = isinstance(encoder, str)
+    if is_auto:
+        encoder = _usual_encoder(source, map) if is_new else None
+    if encoder is not None:
+        if not encoder.__sklearn_is_fitted__() and encoder.random_state is None:
+            encoder = clone(encoder).set_params(random_state=getattr(map, "seed_", map.random_state))
+        source = with_encoder(source, opened.files, encoder)
+        if source.encoder is None and not is_auto:
+            raise ConfigError(
+                f"encoder={encoder!r:.100} is for the columns of a table in Parquet files, but these rows are read as "
+                f"{getattr(source, 'features_as', source.kind)}; leave it out"
+            )
     if not source.is_resolved:
         source = source.inspect(opened.files)
     return Resolved(opened=opened, source=source, map=map, layout=layout)
 
 
-def complete(incomplete: Resolved, scan: Scan | None = None, fitted: FeatureMap | None = None) -> Resolved:
+def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved:
     """Complete settings with the results of a pass over the source, and make the spec.
 
     Parameters
     ----------
     incomplete : Resolved
-        Settings known before the pass.
-    scan : Scan or None
-        Scan of the source and its files; required if the settings need one.
+        Settings known before the pass, with the scan of the source and its files if they need one.
     fitted : FeatureMap or None
         The map, fitted to rows of the source; required if it needs rows.
 
@@ -178,8 +225,8 @@ def complete(incomplete: Resolved, scan: Scan | None = None, fitted: FeatureMap 
     """
     source, map = incomplete.source, incomplete.map if fitted is None else fitted
     if not source.is_resolved:
-        assert scan is not None  # because `needs_scan` is true
-        source = source.resolve(scan)
+        assert incomplete.scan is not None  # because `needs_scan` is true
+        source = source.resolve(incomplete.scan)
     if not _is_fitted(map):
         if map._needs_rows:
             raise ConfigError(
@@ -205,7 +252,29 @@ def complete(incomplete: Resolved, scan: Scan | None = None, fitted: FeatureMap 
         kept=source.kept,
         values=output.get("values", True),
     )
-    return replace(incomplete, source=source, map=map, spec=spec, schema=schema, scan=scan)
+    return replace(incomplete, source=source, map=map, spec=spec, schema=schema)
+
+
+def with_encoder(source: Source, files: Sequence[SourceFile], encoder: TableEncoder) -> Source:
+    """Return a source with an encoder, and the options that its files determine, if they hold columns of a table."""
+    if source.kind != "parquet":
+        return source
+    found = source.replaced(encoder=encoder).inspect(files)
+    return found if found.features_as == "table" else source
+
+
+TABLE_MAPS = ("gcws", "dart")
+"""Names of the maps before which columns of a table are encoded unless the caller decides."""
+
+
+def _usual_encoder(source: Source, map: FeatureMap) -> TableEncoder | None:
+    """Return an encoder that is not fitted yet if rows of the source are those of a table, as far as options say."""
+    features_as = getattr(source, "features_as", None)
+    if features_as != "table" and not (features_as == "auto" and map.name in TABLE_MAPS):
+        return None
+    from dkfeat.encoders.table import TableEncoder  # late: loads scikit-learn
+
+    return TableEncoder()
 
 
 def with_configured_blocksize(source: Source) -> Source:
@@ -232,7 +301,9 @@ def _spec(source: Source, map: FeatureMap, layout: str) -> dict[str, Any]:
     output = {"layout": layout, "n_features_out": map.n_features_out, "row_bytes": row_bytes}
     if layout == "sparse":
         output["values"] = map.layout != "codes"  # the values of one-hot rows are 1 and are left out
-    return make_spec(map.to_spec(), source.to_mapping(), output, piece_rows=max(1, PIECE_BYTES // row_bytes))
+    others = {"encoder": source.encoder.to_spec()} if source.is_encoded else {}
+    piece_rows = max(1, PIECE_BYTES // row_bytes)
+    return make_spec(map.to_spec(), source.to_mapping(), output, piece_rows=piece_rows, **others)
 
 
 def make_spec(
@@ -247,7 +318,8 @@ def make_spec(
     """Make a spec as plain JSON values; the block size is that of the input `given`, unless there is another."""
     split = {"blocksize": given.get("blocksize") if blocksize is None else blocksize, "max_piece_rows": piece_rows}
     output = {"schema": 1, **output}
-    spec = {"format": 1, **others, "map": dict(map_spec), "input": dict(given), "split": split, "output": output}
+    is_table = "encoder" in others or "classes" in given
+    spec = {"format": 2 if is_table else 1, **others, "map": dict(map_spec), "input": dict(given), "split": split, "output": output}
     plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become lists, as in a spec that is read
     return plain
 
@@ -279,15 +351,15 @@ def inherit_source(source: Source, name: str, spec: Mapping[str, Any], *, in_ful
     for key, value in existing.items():
         if key in source.row_options and not in_full:
             continue
-        if key not in requested:
+        if not hasattr(source, key):
             raise SpecConflictError(
                 f"{name} has the input option {key!r}, which this dkfeat does not know; update dkfeat"
             )
-        if requested[key] == plain[key]:
+        if requested.get(key) == plain.get(key):
             taken[key] = tuple(value) if isinstance(value, list) else value
-        elif requested[key] != value and (in_full or key != "blocksize"):
+        elif requested.get(key) != value and (in_full or key != "blocksize"):
             raise SpecConflictError(
-                f"{key}={requested[key]!r} is requested, but {name} has {key}={value!r}; leave it out or {remedy}"
+                f"{key}={requested.get(key)!r} is requested, but {name} has {key}={value!r}; leave it out or {remedy}"
             )
     return source.replaced(**taken)
 
@@ -299,11 +371,12 @@ def inherit_row_options(
     label_dtype: str,
     files: Sequence[SourceFile] | None = None,
     *,
+    encoder: TableEncoder | None = None,
     remedy: str,
 ) -> Source:
-    """Take the options by which other rows were read, except those of labels, for rows that need no labels.
+    """Take the options and the encoder by which other rows were read, for rows that need no labels.
 
-    Labels get `label_dtype` unless the source sets another type; a column of labels that the source does not name, and
+    Options of labels are not taken. Labels get `label_dtype` unless the source sets another type; a column of labels that the source does not name, and
     its files do not have, is left out. `files` are those of the source, if they were listed. `remedy` is offered in an
     error as the alternative to leaving an option out.
 
@@ -314,10 +387,17 @@ def inherit_row_options(
     """
     left_out = source.label_options
     if source.label_dtype == "auto":
-        source = source.replaced(label_dtype=label_dtype)
+        source = source.replaced(label_dtype="int64" if options.get("classes") else label_dtype)
     options = {key: value for key, value in options.items() if key not in left_out}
     if options:
         source = inherit_source(source, name, {"input": options}, in_full=False, remedy=remedy)
+    if encoder is not None:
+        if source.kind != "parquet":
+            raise SpecConflictError(
+                f"{name} was made from the columns of a table, which text of LIBSVM does not have; give Parquet files "
+                f"with these columns, or {remedy}"
+            )
+        source = source.replaced(encoder=encoder)
     return source if "label" in left_out else source.without_absent_label(files)
 
 
@@ -327,13 +407,35 @@ def inherit_map(
     """Load the spec's map; raise an error if the requested map differs from it."""
     if map is not None:
         must_agree({"map": map.name}, {"map": spec["map"].get("map")}, name, remedy, "map")
-    existing = load_map(spec["map"], *folders)
+    existing = load_map(spec, *folders)
     if map is None:
         return existing
     if not _is_fitted(map):
         map = clone(map)._fit_like(existing)  # as sources, it inherits what it does not set
     must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
     return existing
+
+
+def inherit_encoder(encoder: Any, name: str, spec: Mapping[str, Any], folders: Sequence[Storage], remedy: str) -> Any:
+    """Load the spec's encoder; raise an error if the requested encoder differs from it."""
+    existing = load_encoder(spec, *folders)
+    if not isinstance(encoder, str):
+        found = {} if existing is None else {"encoder": existing.to_spec()}
+        asked = {} if encoder is None else {"encoder": _asked(encoder, existing)}
+        must_agree(asked, found, name, remedy)
+    return existing
+
+
+def _asked(encoder: TableEncoder, existing: TableEncoder | None) -> dict[str, Any]:
+    """Return the spec of an encoder; one that is not fitted has the values of the existing one where it sets none."""
+    if encoder.__sklearn_is_fitted__():
+        return encoder.to_spec()
+    usual = type(encoder)().get_params()
+    given = {key: value for key, value in encoder.get_params().items() if repr(value) != repr(usual[key])}
+    if existing is None:
+        return {"params": given}
+    params = clone(existing).set_params(**given)._checked_params()
+    return existing.to_spec() | {"params": params, "seed": given.get("random_state", existing.seed_)}
 
 
 def must_agree(

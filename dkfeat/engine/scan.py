@@ -150,6 +150,17 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
     return Scan.merge(resolved, files, splits, [parts[split.number] for split in splits])
 
 
+def counted_rows(source: Source, files: Sequence[SourceFile]) -> Scan | None:
+    """Count the rows of a resolved source by the metadata of its files; None if these have no counts of good rows."""
+    if not source.is_resolved or source.is_quarantined:
+        return None
+    splits = checked_splits(source, files)
+    counts = [source.rows_of(split) for split in splits]
+    if None in counts:
+        return None
+    return Scan.merge(source, files, splits, [SplitScan(n_rows=count or 0) for count in counts])
+
+
 def run_stage(
     name: str,
     task: Task,

@@ -40,7 +40,7 @@ class TrainedLinear(BaseEstimator):
     def __init__(self, model: LinearModel) -> None:
         self.model = model
 
-    classes_ = property(attrgetter("model.classes"), doc="Labels in ascending order; none for regression.")
+    classes_ = property(attrgetter("model.names"), doc="Labels in ascending order; none for regression.")
     coef_ = property(attrgetter("model.coef"), doc="Weights of shape ``(1 or n_classes, n_features_in_)``.")
     intercept_ = property(attrgetter("model.intercept"), doc="Intercept of each row of `coef_`.")
     n_features_in_ = property(lambda self: int(self.coef_.shape[1]), doc="Number of columns of the map's output.")
@@ -66,7 +66,7 @@ class TrainedLinear(BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         """Predict for rows transformed by the map; see `LinearModel.predict`."""
-        return self.model.label(self.decision_function(X))
+        return self.model.named(self.model.label(self.decision_function(X)))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Compute probabilities of the classes, for a model trained with log_loss; see `LinearModel.predict_proba`."""

@@ -33,10 +33,10 @@ from dkfeat.store.manifest.metadata import (
     SpecInput,
     SpecMap,
     kind_of,
-    landmarks_of,
     read_sidecar,
     show_kind,
     sidecar_name,
+    sidecars_of,
 )
 from dkfeat.store.manifest.model_folder import (
     LocalFolder,
@@ -53,11 +53,12 @@ from dkfeat.store.storage.base import Storage, read_required
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dkfeat.encoders.table import TableEncoder
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.maps._base import FeatureMap
 
 
-FORMAT = 1
+FORMAT, FORMAT_OF_TABLES = 1, 2
 ARRAYS = ("coef", "intercept")
 
 
@@ -102,8 +103,7 @@ def files_of(target: Storage) -> set[str]:
     try:
         values = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
         names = {entry["file"] for entry in typed(values, _Listed, MODEL_FILE)["arrays"].values()}
-        landmarks = landmarks_of(values)
-        kept = set() if landmarks is None else {sidecar_name("landmarks", landmarks)}
+        kept = {sidecar_name(kind, sha256) for kind, sha256 in sidecars_of(values).items()}
     except ShardError:
         return set()
     return kept | {name for name in names if ARRAY_NAME.fullmatch(name)}
@@ -212,6 +212,8 @@ class LinearModel:
     """SHA-256 of the manifest of the training shards, as canonical JSON."""
     map_arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
     """Arrays returned by ``map._fitted_arrays()``: the landmarks whose hash is in the spec of a Nyström map."""
+    encoder: TableEncoder | None = None
+    """Fitted encoder of the training table, through which the methods take tables; None if rows were numbers."""
 
     def __post_init__(self) -> None:
         classes = np.ascontiguousarray(self.classes)
@@ -249,7 +251,7 @@ class LinearModel:
         n_rows, n_columns = self.coef.shape
         facts: dict[str, Any] = {
             "task": self.task,
-            "classes": labels_shown(self.classes.tolist()),
+            "classes": labels_shown(self.names.tolist()),
             "map": map_shown(self.map_spec),
             "weights": f"{n_rows:,} by {n_columns:,}, {show_bytes(self.coef.nbytes)}",
         }
@@ -268,6 +270,7 @@ class LinearModel:
         return cls(
             map_spec=data.map.to_spec(),
             map_arrays=data.map._fitted_arrays(),
+            encoder=data.encoder,
             input_spec=data.spec["input"],
             manifest_sha256=data.manifest.sha256,
             **facts,
@@ -286,7 +289,19 @@ class LinearModel:
             )
         return fitted
 
-    classes_ = property(attrgetter("classes"), doc="`classes`, under scikit-learn's name.")
+    @property
+    def names(self) -> NDArray[Any]:
+        """Classes as predictions have them, shape (n_classes,): words if labels were words, else `classes`."""
+        words = self.input_spec.get("classes")
+        return np.array(words)[self.classes] if words else self.classes
+
+    def named(self, labels: Any) -> Any:
+        """Return the names of labels of `label`; those of regression and of lists of labels have none."""
+        if self.task in ("regression", "multilabel") or self.names is self.classes:
+            return labels
+        return self.names[np.searchsorted(self.classes, labels)]
+
+    classes_ = property(attrgetter("names"), doc="`names`, under scikit-learn's name.")
     coef_ = property(attrgetter("coef"), doc="`coef`, under scikit-learn's name.")
     intercept_ = property(attrgetter("intercept"), doc="`intercept`, under scikit-learn's name.")
 
@@ -295,8 +310,9 @@ class LinearModel:
 
         Parameters
         ----------
-        X : array or sparse matrix of shape (n_samples, n_features), or PackedCodes
-            Raw rows, or rows encoded by the model's map.
+        X : array or sparse matrix of shape (n_samples, n_features), table, or PackedCodes
+            Raw rows, or rows encoded by the model's map. With an `encoder`, a data frame or Arrow table with the
+            columns of the training table, or sparse rows that the encoder made.
 
         Returns
         -------
@@ -310,7 +326,8 @@ class LinearModel:
             For rows with another number of columns, or codes with another number of bytes per row.
         """
         if not isinstance(X, PackedCodes):
-            X = self.map.encode(X)
+            is_table = self.encoder is not None and not issparse(X)
+            X = self.map.encode(self.encoder.transform(X) if is_table else X)
         elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):
             expected = self.map.encoded_row_bytes
             raise InputError(f"codes have shape {X.codes.shape}, but the model's map packs {expected} bytes a row")
@@ -330,10 +347,10 @@ class LinearModel:
         Returns
         -------
         predictions : ndarray of shape (n_samples,), or csr_matrix of uint8, shape (n_samples, n_classes)
-            Labels with the dtype of `classes`; for lists of labels their indicator matrix; for regression float32
+            Labels with the dtype of `names`; for lists of labels their indicator matrix; for regression float32
             numbers.
         """
-        return self.label(self.decision_function(X))
+        return self.named(self.label(self.decision_function(X)))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Compute the probabilities of the classes, for a model trained with log_loss.
@@ -406,7 +423,7 @@ class LinearModel:
         return float("nan") if score.value is None else score.value
 
     def label(self, scores: NDArray[np.float32]) -> Any:
-        """Turn scores into predictions; see `predict`. Equal scores go to the lower label."""
+        """Turn scores into predictions, numbers of `classes` if these have names; see `predict`. Equal scores go to the lower label."""
         return predictions_of(self.task, self.classes, scores)
 
     def save(self, folder: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -426,7 +443,8 @@ class LinearModel:
         """
         check_target(folder, storage_options)
         facts: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMAT if self.encoder is None and self.names is self.classes else FORMAT_OF_TABLES,
+            **({} if self.encoder is None else {"encoder": self.encoder.to_spec()}),
             "map": dict(self.map_spec),
             "input": dict(self.input_spec),
             "classes": self.classes.tolist(),
@@ -447,9 +465,10 @@ class LinearModel:
                 listed[name] = ListedArray(file=file, sha256=digest, shape=list(getattr(self, name).shape))
                 target.replace(file, data)
             kept = {entry["file"] for entry in listed.values()}
-            if self.map_arrays:
-                name = sidecar_name("landmarks", self.map_spec.get("landmarks"))
-                target.replace(name, pack_arrays(self.map_arrays))
+            arrays = {"landmarks": self.map_arrays, "encoder": self.encoder and self.encoder._fitted_arrays()}
+            for kind, sha256 in sidecars_of(facts).items():
+                name = sidecar_name(kind, sha256)
+                target.replace(name, pack_arrays(arrays[kind]))
                 kept.add(name)
             target.replace(MODEL_FILE, seal_model_file({**facts, "arrays": listed}))
             # if another training may be saving here, only the former model's files; else also those of killed ones
@@ -501,19 +520,20 @@ def _read(target: Storage, text: bytes) -> LinearModel:
     """Read and check the files that the text of a ``model.json`` lists."""
     where = f"{target.url}/{MODEL_FILE}"
     values = {"task": "", **parse_model_file(text, where)}  # models written before `task` existed are classifiers
-    if isinstance(values.get("format"), int) and values["format"] > FORMAT:
+    if isinstance(values.get("format"), int) and values["format"] > FORMAT_OF_TABLES:
         raise SpecConflictError(
-            f"{where}: format {values['format']} was written by a newer dkfeat; this one reads {FORMAT}"
+            f"{where}: format {values['format']} was written by a newer dkfeat; this one reads up to {FORMAT_OF_TABLES}"
         )
-    if values.get("format") != FORMAT:
-        raise ShardError(f"{where}: not a model of format {FORMAT}")
+    if values.get("format") not in (FORMAT, FORMAT_OF_TABLES):
+        raise ShardError(f"{where}: not a model of format {FORMAT} or {FORMAT_OF_TABLES}")
     facts = typed(values, Facts, where)
     arrays = {name: read_array(target, name, facts["arrays"].get(name)) for name in ARRAYS}
-    landmarks, labels = landmarks_of(values), facts["classes"]
+    landmarks, labels = sidecars_of(values).get("landmarks"), facts["classes"]
     try:
         return LinearModel(
             map_spec=Named(values["map"], f"{where}: map"),
             map_arrays={} if landmarks is None else read_sidecar(target, "landmarks", landmarks, folder=""),
+            encoder=_read_encoder(values, target) if "encoder" in values else None,
             input_spec=values["input"],
             classes=np.array(labels, np.float64 if any(isinstance(label, float) for label in labels) else np.int64),
             task=facts["task"],
@@ -524,6 +544,12 @@ def _read(target: Storage, text: bytes) -> LinearModel:
         )
     except (TypeError, ValueError, OverflowError) as error:  # intact files with impossible values
         raise ShardError(f"{target.url}: not a model that dkfeat saved: {error}") from error
+
+
+def _read_encoder(values: Mapping[str, Any], target: Storage) -> TableEncoder | None:
+    from dkfeat.engine.tasks.landmarks import load_encoder  # late: other models do not need it
+
+    return load_encoder(values, target)
 
 
 def _check_classes(task: str, classes: NDArray[Any]) -> None:

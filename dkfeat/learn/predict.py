@@ -45,7 +45,7 @@ from dkfeat.messages import logger_of
 from dkfeat.sources.base import Source
 from dkfeat.sources.contents import compression_of_name
 from dkfeat.sources.formats import as_source
-from dkfeat.store.manifest.metadata import landmarks_of, read_sidecar, sidecar_name
+from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name, sidecars_of
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outputs
 from dkfeat.store.shards.columns import ARROW_TYPES, kinds, lists, required_table, to_table
@@ -112,6 +112,7 @@ def prediction_spec(model: LinearModel, source: Source, sha256: str, *, scores: 
         output,
         piece_rows=piece_rows(model, scores=scores),
         model={"sha256": sha256, "task": model.task, "loss": loss, "classes": classes},
+        **({} if model.encoder is None else {"encoder": model.encoder.to_spec()}),
     )
 
 
@@ -170,9 +171,9 @@ def _table(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> 
     """
     found = model.label(values)
     if model.task == "multilabel":
-        columns = {"prediction": lists(found.indptr, pa.array(model.classes[found.indices]))}
+        columns = {"prediction": lists(found.indptr, pa.array(model.names[found.indices]))}
     else:
-        columns = {"prediction": pa.array(np.ascontiguousarray(found))}
+        columns = {"prediction": pa.array(np.ascontiguousarray(model.named(found)))}
     if not scores or model.task == "regression":
         return required_table(columns)
     probabilities = model.probabilities(values).astype(np.float32) if model.has_probabilities else None
@@ -200,7 +201,7 @@ def packed_model(model: LinearModel) -> tuple[str, bytes]:
 def _load(spec: Mapping[str, Any], storage: Storage) -> LinearModel:
     facts = spec["model"]
     arrays = read_sidecar(storage, "model", facts["sha256"])
-    landmarks = landmarks_of(spec)
+    landmarks = sidecars_of(spec).get("landmarks")
     model = LinearModel(
         map_spec=spec["map"],
         map_arrays={} if landmarks is None else read_sidecar(storage, "landmarks", landmarks),
@@ -209,6 +210,7 @@ def _load(spec: Mapping[str, Any], storage: Storage) -> LinearModel:
         intercept=arrays["intercept"],
         task=facts["task"],
         training={"loss": facts["loss"]},
+        input_spec=spec["input"],
     )
     model.map  # noqa: B018 - loaded now, while other threads wait
     return model
@@ -377,10 +379,12 @@ def predict_file(
         )
     n_rows = n_known = n_correct = 0
     most = piece_rows(model, scores=True)
-    dtype = np.dtype(np.float32) if model.task == "regression" else model.classes.dtype
+    dtype = np.dtype(np.float32) if model.task == "regression" else model.names.dtype
+    words = np.array(rows.classes or ())
+    label_dtype = words.dtype if rows.classes else np.dtype(rows.label_dtype)
     unterminated: list[SourceFile] = []
     has_warned = False
-    with _writer(out, dtype, np.dtype(rows.label_dtype) if rows.has_labels else None) as write:
+    with _writer(out, dtype, label_dtype if rows.has_labels else None) as write:
         for split in rows.splits():
             for piece in rows.read(split, max_piece_rows=most, checksum=False):
                 predicted = model.label(score_rows(model, rows, piece.block.X))
@@ -389,7 +393,7 @@ def predict_file(
                 if rows.has_labels and model.task in ("binary", "multiclass"):
                     n_known += int(np.isin(y_true, model.classes).sum())
                     n_correct += int(np.count_nonzero(predicted == y_true))
-                write(predicted, y_true)
+                write(model.named(predicted), words[y_true] if rows.classes else y_true)
                 unterminated += [split.files[position] for position in piece.unterminated or ()]
                 if piece.rounded is not None and not has_warned:
                     logger.warning("%s", rows.describe_rounded(split.files[piece.rounded.file], piece.rounded))
@@ -421,7 +425,7 @@ def _writer(
                     pa.table({"prediction": predicted, "label": y_true}).select(schema.names).cast(schema)
                 )
         else:
-            text = TextIOWrapper(file, encoding="ascii")
+            text = TextIOWrapper(file, encoding="utf-8")
             yield lambda predicted, _: _write_lines(text, predicted)
             text.detach()
 
@@ -455,7 +459,9 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     if not training and found.n_features is None:
         found = found.replaced(n_features=model.map.n_features_in_)
     dtype = "float64" if is_exact else "int64"
-    found = inherit_row_options(found, "the model", training, dtype, remedy="use another model")
+    found = inherit_row_options(
+        found, "the model", training, dtype, encoder=model.encoder, remedy="use another model"
+    )
     if not found.is_resolved:
         found = found.inspect(found.files())
     if not found.is_resolved:

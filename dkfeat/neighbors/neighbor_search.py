@@ -220,7 +220,8 @@ def _source_like(data: ShardDataset, queries: Source) -> Source:
     files = queries.files()  # a missing file is the first thing to report
     # float64: whatever numbers stand for unknown labels
     name, options = data.shards.storage.url, data.spec["input"]
-    return inherit_row_options(queries, name, options, "float64", files, remedy="search other shards")
+    remedy = "search other shards"
+    return inherit_row_options(queries, name, options, "float64", files, encoder=data.encoder, remedy=remedy)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from dkfeat.sources.options import (
     as_paths,
     choices_of,
     declared_labels,
+    declared_words,
     dtype_of_labels,
     is_int64,
     limit_of_bad_rows,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 MOST_LABELS = 10_000
 """Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
-_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes"}
+_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes", "encoder"}
 
 
 @dataclass(slots=True)
@@ -51,8 +52,8 @@ class SplitScan:
     """Lowest index in the files, also of zeros; None if there is none."""
     max_index: int | None = None
     """Highest index in the files, also of zeros; None if there is none."""
-    labels: set[int | float] | None = field(default_factory=set)
-    """Set of labels; None if there are more than 10,000."""
+    labels: set[Any] | None = field(default_factory=set)
+    """Set of labels, numbers or words; None if there are more than 10,000."""
     has_integer_labels: bool = True
     """True if every label is an integer of int64; a float64 label also if it is below 2**53 in magnitude."""
     has_inexact_labels: bool = False
@@ -69,8 +70,12 @@ class SplitScan:
         is_int64 = labels.dtype == np.int64
         self.has_integer_labels = self.has_integer_labels and (is_int64 or are_integers(labels))
         self.has_inexact_labels |= is_int64 and bool(np.any((labels > MOST_EXACT) | (labels < -MOST_EXACT)))
+        self.add_distinct(labels.tolist())
+
+    def add_distinct(self, labels: Iterable[Any]) -> None:
+        """Add distinct labels, numbers or words, to the set."""
         if self.labels is not None:
-            self.labels.update(labels.tolist())
+            self.labels.update(labels)
             self.labels = self.labels if len(self.labels) <= MOST_LABELS else None
 
     def fits(self, scan: Scan) -> bool:
@@ -110,6 +115,8 @@ class Scan:
     """The option, or "int64" if every label, found or allowed, is an integer, else "float64"."""
     labels: tuple[float, ...] | None
     """Sorted distinct labels, as int for integer labels; None if there are more than 10,000."""
+    classes: tuple[str, ...] | None
+    """Words that are labels, in the order of their bytes; None if labels are numbers."""
     n_rows: int
     nnz: int | None
     """Number of stored values; None if the format counts rows without reading values, like Parquet."""
@@ -141,12 +148,21 @@ class Scan:
         n_features = source.n_features
         if n_features is None:
             n_features = min(max(highest + zero_based, 1), _MOST_FEATURES)
-        label_dtype = source.label_dtype
+        label_dtype, classes = source.label_dtype, source.classes
         if label_dtype == "auto":
             declared = all(map(is_int64, source.labels or ()))
             label_dtype = "int64" if declared and all(part.has_integer_labels for part in parts) else "float64"
         labels, sets = None, {id(part.labels): part.labels for part in parts}.values()  # many parts share a set
-        if None not in sets:
+        if classes == ():
+            if None in sets:
+                raise ConfigError(
+                    f"the labels are more than {MOST_LABELS:,} different words, but words are names of classes; name "
+                    "another column by label= (--label), or store numbers in it"
+                )
+            classes = tuple(sorted(set().union(*(each or () for each in sets)), key=str.encode))
+        if classes is not None:
+            labels = tuple(range(len(classes)))
+        elif None not in sets:
             union = sorted(set().union(*(each for each in sets if each is not None)))
             kind = int if label_dtype == "int64" else float
             labels = tuple(kind(label) for label in union) if len(union) <= MOST_LABELS else None
@@ -160,6 +176,7 @@ class Scan:
             zero_based=zero_based,
             label_dtype=label_dtype,
             labels=labels,
+            classes=classes,
             n_rows=sum(part.n_rows for part in parts),
             nnz=_sum(part.nnz for part in parts),
             n_empty_rows=_sum(part.n_empty_rows for part in parts),
@@ -218,6 +235,12 @@ class Source(ABC):
     more bad rows a run ends and commits nothing. It is not stored in the spec."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
     """Options of fsspec; they may hold secrets, so they are neither shown nor stored."""
+    classes: tuple[str, ...] | None = field(default=None, kw_only=True)
+    """Words that are labels, in the order of their bytes: shards have their positions. None: labels are numbers; empty:
+    words that a scan must find. `labels` with words sets them."""
+    encoder: Any = field(default=None, kw_only=True, repr=False, compare=False)
+    """Encoder, which turns rows into sparse rows of numbers; a run sets it, and its spec has it. Without one, or until it
+    is fitted, rows are read as they are."""
 
     if TYPE_CHECKING:  # each source declares them, at the place that they have in its specs
         zero_based: Any = field(default=True, kw_only=True)
@@ -234,6 +257,9 @@ class Source(ABC):
             if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in accepted):
                 raise ConfigError(f"{name}={value!r}, but it must be one of {', '.join(map(repr, accepted))}")
         self._set("max_bad_rows", limit_of_bad_rows(self.max_bad_rows))
+        if any(isinstance(label, str) for label in self.labels or ()):
+            self._set("classes", declared_words(self.labels))
+            self._set("labels", None)
         if self.labels is not None:
             self._set("labels", declared_labels(self.labels, self.label_dtype))
 
@@ -253,7 +279,13 @@ class Source(ABC):
     @property
     def unresolved(self) -> tuple[str, ...]:
         """Names of the options that must be resolved before rows can be read."""
-        return tuple(name for name in self._to_resolve if getattr(self, name) in (None, "auto"))
+        names = tuple(name for name in self._to_resolve if getattr(self, name) in (None, "auto"))
+        return (*names, "classes") if self.classes == () else names
+
+    @property
+    def is_encoded(self) -> bool:
+        """True if there is a fitted encoder."""
+        return self.encoder is not None and self.encoder.__sklearn_is_fitted__()
 
     @property
     def is_quarantined(self) -> bool:
@@ -263,7 +295,8 @@ class Source(ABC):
     def to_mapping(self) -> dict[str, Any]:
         """Return plain values of all options that affect rows or pieces, and `kind`."""
         names = [item.name for item in fields(self) if item.name not in _NOT_OF_ROWS]
-        return {"kind": self.kind, **{name: plain_value(getattr(self, name)) for name in names}}
+        values = {name: plain_value(getattr(self, name)) for name in names}
+        return {"kind": self.kind, **{name: value for name, value in values.items() if name != "classes" or value}}
 
     @property
     def is_resolved(self) -> bool:

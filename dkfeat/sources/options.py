@@ -104,6 +104,20 @@ def declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, .
     return found
 
 
+def declared_words(labels: Iterable[Any]) -> tuple[str, ...]:
+    """Return the distinct words that are labels, in the order of their bytes.
+
+    Examples
+    --------
+    >>> declared_words(["no", "yes", "Maybe"])
+    ('Maybe', 'no', 'yes')
+    """
+    wrong = [label for label in labels if not isinstance(label, str)]
+    if wrong:
+        raise ConfigError(f"labels holds {wrong[0]!r:.100} among words, but labels are all words or all numbers")
+    return tuple(sorted(set(labels), key=str.encode))
+
+
 def _is_float64(label: float) -> bool:
     return isinstance(label, float) or (abs(label) < 2**1023 and float(label) == label)
 

@@ -103,7 +103,7 @@ def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
     if len(blocks) == 1:
         return first
     columns = {
-        name: _joined([getattr(block, name) for block in blocks])
+        name: join_rows([getattr(block, name) for block in blocks])
         for name in ("X", "y", "qid", "weight", "number")
         if getattr(first, name) is not None
     }
@@ -114,11 +114,14 @@ def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:
     return RowBlock(kept=kept, **columns)
 
 
-def _joined(parts: list[Any]) -> Any:
+def join_rows(parts: Sequence[Any]) -> Any:
+    """Concatenate rows, each as in `RowBlock.X`; tables may have other types of the same kind."""
     if isinstance(parts[0], PackedCodes):
         return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     if sparse.issparse(parts[0]):
         return sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+    if isinstance(parts[0], pa.Table):
+        return pa.concat_tables(parts, promote_options="permissive")
     return np.concatenate(parts)
 
 

@@ -20,7 +20,7 @@ from dkfeat.cli.options import (
     target_option,
 )
 from dkfeat.cli.output import echo, print_result, summary_of
-from dkfeat.cli.rows import make_map, make_source, map_options, source_options
+from dkfeat.cli.rows import encoder_options, make_encoder, make_map, make_source, map_options, source_options
 from dkfeat.config import FeaturizeConfig
 
 
@@ -45,6 +45,7 @@ def _target(command: Command) -> Command:
 @_target
 @map_options
 @source_options
+@encoder_options
 @heading("Bad rows and changed files")
 @bad_row_options
 @option_of(FeaturizeConfig, "on_changed_source")
@@ -75,6 +76,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
         target_of(out, options),
         feature_map,
         like=like,
+        encoder=make_encoder(options),
         layout=options["layout"],
         **run_arguments(ctx, options),
     )
@@ -88,6 +90,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 )
 @map_options
 @source_options
+@encoder_options
 @on_bad_row
 @output_options
 @click.pass_context
@@ -97,7 +100,8 @@ def plan(
     """Show what `featurize` would do, without doing it.
 
     Names and sizes of files are read, with --scan the rows too; nothing is
-    written. With --scan the plan says what a row costs with the maps gcws and
+    written. With --scan the plan shows how each column of a table is encoded,
+    and why, and says what a row costs with the maps gcws and
     dart, if one of them takes more than twice the time of the other.
 
     For example:
@@ -105,15 +109,18 @@ def plan(
       dkfeat plan 'day-*.svm.gz' --like features/days --out features/days --json
     """
     from dkfeat.engine.plan import plan as make_plan
-    from dkfeat.engine.resolve import with_configured_blocksize
-    from dkfeat.engine.scan import scan, suggesting_quarantine
 
     feature_map = make_map(ctx, out, like, options)
-    given = make_source(source, options)
-    with suggesting_quarantine(given):
-        cut = given if like is not None else with_configured_blocksize(given)  # the same as for a new target
-        found = scan(cut, progress=progress_of(ctx)) if with_scan else None
-    made = make_plan(given, target_of(out, options), feature_map, like=like, layout=options["layout"], scan=found)
+    made = make_plan(
+        make_source(source, options),
+        target_of(out, options),
+        feature_map,
+        like=like,
+        encoder=make_encoder(options),
+        layout=options["layout"],
+        scan=with_scan,
+        progress=progress_of(ctx),
+    )
     record = {
         **{name: getattr(made, name) for name in ("target", "blocksize", "needs_scan", "needs_landmarks")},
         "files": len(made.files),

@@ -95,6 +95,7 @@ def _with_own_report(run: config.RunConfig, number: int) -> config.RunConfig:
 
 def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manifest:
     """Run one `featurize` part of a job file."""
+    from dkfeat.cli.rows import make_encoder
     from dkfeat.engine.featurize import featurize
     from dkfeat.engine.open import with_bad_rows
 
@@ -103,6 +104,7 @@ def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manife
         _target(part, run, on_changed_source=part.on_changed_source),
         None if part.map is None else build_map(part.map),
         like=part.like,
+        encoder=make_encoder(dict(part.encoder or {})),
         layout=part.layout,
         client=run,
         progress=run.progress,

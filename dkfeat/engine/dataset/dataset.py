@@ -17,7 +17,7 @@ from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.rows import cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
-from dkfeat.engine.tasks.landmarks import load_map
+from dkfeat.engine.tasks.landmarks import load_encoder, load_map
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.html import card
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.config import ExecutionConfig
+    from dkfeat.encoders.table import TableEncoder
     from dkfeat.engine.progress import ProgressState
     from dkfeat.maps import FeatureMap
     from dkfeat.store.manifest.records import ShardEntry
@@ -195,7 +196,12 @@ class ShardDataset:
     @cached_property
     def map(self) -> FeatureMap:
         """The fitted map that made the features; landmarks are read from their file."""
-        return load_map(self.spec["map"], self._reader.storage)
+        return load_map(self.spec, self._reader.storage)
+
+    @cached_property
+    def encoder(self) -> TableEncoder | None:
+        """The fitted encoder of the table that the features were made from; None if they were made from numbers."""
+        return load_encoder(self.spec, self._reader.storage)
 
     def quarantine(self) -> Iterator[QuarantinedRow]:
         """Rows of the source that were set aside as bad, in its order.

@@ -1,27 +1,31 @@
-"""Landmarks of a map: drawn from a source by tasks, and loaded once by each process that needs the map."""
+"""Rows drawn from a source by tasks, to fit encoder and map; both loaded once by each process that needs them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dkfeat.archives import pack_arrays
-from dkfeat.blocks import Split
+from dkfeat.blocks import Split, take_rows
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import SpecConflictError
 from dkfeat.maps import FeatureMap, from_spec
 from dkfeat.sources.base import Scan, Source
-from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name
+from dkfeat.sources.pieces import join_rows
+from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name, sidecars_of
 from dkfeat.store.storage.base import META, Storage
+
+if TYPE_CHECKING:
+    from dkfeat.encoders.table import TableEncoder
+
 
 _KEPT_MAPS = 4
 
@@ -34,17 +38,17 @@ class TakeRows:
     positions: Mapping[int, NDArray[np.int64]]
     """Ascending positions of the wanted rows in each split, by its number; at least one row for each split."""
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> sp.csr_matrix:
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Any:
         """Take the rows of one split, which is read up to the last of them."""
         wanted = self.positions[split.number]
         parts, first = [], 0
         for piece in until_stopped(self.source.read(split, checksum=False), stopped):
             stop = first + piece.block.n_rows
             here = wanted[(wanted >= first) & (wanted < stop)]
-            parts.append(piece.block.X[here - first])
+            parts.append(take_rows(piece.block.X, here - first))
             first = stop
             if first > wanted[-1]:
-                return sp.vstack(parts, format="csr")
+                return join_rows(parts)
         raise SpecConflictError(
             f"{split.title}: {first:,} rows were read, but it had more than {int(wanted[-1]):,} when it was scanned; "
             "run again when no other program writes to it"
@@ -52,8 +56,8 @@ class TakeRows:
 
 
 def draw_rows(
-    source: Source, scan: Scan, numbers: NDArray[np.int64], runner: Runner, progress: Progress
-) -> sp.csr_matrix:
+    source: Source, scan: Scan, numbers: NDArray[np.int64], runner: Runner, progress: Progress, stage: str
+) -> Any:
     """Take rows from a scanned source, reading only splits that contain them.
 
     Parameters
@@ -67,12 +71,14 @@ def draw_rows(
 
     Returns
     -------
-    rows : csr_matrix of shape (n_taken, n_features)
+    rows : csr_matrix of shape (n_taken, n_features), or pyarrow Table of n_taken rows
 
     Raises
     ------
     dkfeat.errors.SpecConflictError
         If a file has changed since the scan.
+    dkfeat.errors.ParquetError
+        If a column of a table has values of different kinds in two files.
     """
     starts = np.cumsum([0, *scan.rows_per_split])
     cuts = np.searchsorted(numbers, starts)
@@ -82,48 +88,68 @@ def draw_rows(
         if cuts[i] < cuts[i + 1]
     }
     splits = [split for split in scan.splits if split.number in positions]
-    taken: dict[int, sp.csr_matrix] = {}
+    taken: dict[int, Any] = {}
 
-    def done(split: Split, rows: sp.csr_matrix) -> int:
+    def done(split: Split, rows: Any) -> int:
         taken[split.number] = rows
         return int(rows.shape[0])
 
-    run_stage("landmarks", TakeRows(source, positions), source, splits, runner, progress, done)
-    return sp.vstack([taken[split.number] for split in splits], format="csr")
+    run_stage(stage, TakeRows(source, positions), source, splits, runner, progress, done)
+    return join_rows([taken[split.number] for split in splits])
 
 
 def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:
     """Fit a copy of a map to rows that its seed draws from a scanned source; see `draw_rows` for the arguments."""
-    draw = partial(draw_rows, source, scan, runner=runner, progress=progress)
+    draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="landmarks")
     return clone(map)._fit_drawn(scan.n_rows, scan.n_features, draw)
 
 
-def sidecar_files(fitted: FeatureMap) -> dict[str, bytes]:
-    """Return the contents of the files that the map's spec names, by their names in a data set."""
-    arrays = fitted._fitted_arrays()
-    if not arrays:
-        return {}
-    return {f"{META}/{sidecar_name('landmarks', fitted.to_spec()['landmarks'])}": pack_arrays(arrays)}
+def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) -> TableEncoder:
+    """Fit a copy of the source's encoder to rows that its seed draws; see `draw_rows` for the arguments."""
+    draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="encoder")
+    return clone(source.encoder)._fit_drawn(scan.n_rows, draw)
+
+
+def sidecar_files(spec: Mapping[str, Any], fitted: FeatureMap, encoder: TableEncoder | None) -> dict[str, bytes]:
+    """Return the contents of the files that a spec names for its map and its encoder, by their names in a data set."""
+    owners = {"landmarks": fitted, "encoder": encoder}
+    return {
+        f"{META}/{sidecar_name(kind, sha256)}": pack_arrays(owner._fitted_arrays())
+        for kind, sha256 in sidecars_of(spec).items()
+        if (owner := owners.get(kind)) is not None
+    }
 
 
 def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
-    """Make the map of a spec, with its landmarks from the first folder of shards or of a model that has them.
+    """Make the map of the spec of a data set or a model, with its landmarks from the first folder that has them.
 
     Raises
     ------
     dkfeat.errors.ShardError
         If the landmarks are missing or damaged.
     """
-    sha256 = spec.get("landmarks")
+    return from_spec(spec["map"], _arrays("landmarks", spec, storages))
+
+
+def load_encoder(spec: Mapping[str, Any], *storages: Storage) -> TableEncoder | None:
+    """Make the encoder of a spec, as `load_map` makes its map; None if it has none."""
+    if "encoder" not in spec:
+        return None
+    from dkfeat.encoders.table import TableEncoder  # late: other data sets do not need it
+
+    return TableEncoder.from_spec(spec["encoder"], _arrays("encoder", spec, storages))
+
+
+def _arrays(kind: str, spec: Mapping[str, Any], storages: Sequence[Storage]) -> dict[str, NDArray[Any]]:
+    sha256 = sidecars_of(spec).get(kind)
     if sha256 is None:
-        return from_spec(spec)
-    base = sidecar_name("landmarks", sha256)
+        return {}
+    base = sidecar_name(kind, sha256)
     for storage in storages:
         for folder in (META, ""):
             if storage.size(f"{folder}/{base}" if folder else base) is not None:
-                return from_spec(spec, read_sidecar(storage, "landmarks", sha256, folder))
-    # this read raises an error that names the missing file
-    return from_spec(spec, read_sidecar(storages[0], "landmarks", sha256))
+                return read_sidecar(storage, kind, sha256, folder)
+    return read_sidecar(storages[0], kind, sha256)  # raises an error that names the missing file
 
 
 _maps = ProcessCache[FeatureMap](_KEPT_MAPS)
@@ -131,4 +157,4 @@ _maps = ProcessCache[FeatureMap](_KEPT_MAPS)
 
 def map_of(spec: Mapping[str, Any], spec_fp: str, storage: Storage) -> FeatureMap:
     """Load the map of a data set with this spec and fingerprint, once in each process, also for concurrent calls."""
-    return _maps.get((storage.url, spec_fp), lambda: load_map(spec["map"], storage))
+    return _maps.get((storage.url, spec_fp), lambda: load_map(spec, storage))

@@ -15,6 +15,7 @@ from dkfeat.config.train import Liblinear, as_grid, check_fraction
 from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.progress import NotebookLine, Progress
+from dkfeat.engine.resolve import with_encoder
 from dkfeat.errors import ConfigError
 from dkfeat.learn.compare.comparison import FILES, Comparison, LeftOut, Result
 from dkfeat.learn.compare.fits import MAPS, Fits, FitSettings
@@ -193,7 +194,8 @@ def compare(
         test_fraction=test_fraction,
         seed=check_integer(random_state, "random_state", low=0, high=2**63),
     )
-    fits = Fits(_source(source), None if test_fraction else _source(test), settings, ends)
+    given = _source(source, settings.seed)
+    fits = Fits(given, None if test_fraction else _source(test, settings.seed), settings, ends)
     n_rows = len(fits.y)
     sizes_of = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}
     if not any(sizes_of.values()):
@@ -258,8 +260,13 @@ def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
-def _source(given: Any) -> Source:
+def _source(given: Any, seed: int) -> Source:
+    """Check a source, which gets an encoder if its rows are those of a table."""
     source = as_source(given)
+    if getattr(source, "features_as", None) in ("auto", "table"):
+        from dkfeat.encoders.table import TableEncoder  # late: other sources do not need it
+
+        source = with_encoder(source, source.files(), TableEncoder(random_state=seed))
     for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:
         if dataset_reader(path, source.storage_options) is not None:
             raise ConfigError(

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import normalize
 from sklearn.svm import SVC
 
+from dkfeat.blocks import take_rows
 from dkfeat.config.train import CLASS_LOSSES, DEFAULT_C
 from dkfeat.engine.scan import scan
 from dkfeat.errors import InputError
@@ -27,6 +29,7 @@ from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.nystroem import NystroemFeatures
+from dkfeat.sources.pieces import join_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,11 +97,13 @@ class Fits:
         self.settings, self._ends = settings, ends
         given, scans = [source], [scan(source, progress=False)]
         if test is not None:
-            # the training rows determine "auto"
-            given.append(test.replaced(zero_based=scans[0].zero_based) if test.zero_based == "auto" else test)
+            # the training rows determine "auto", and the words that are classes
+            zero_based = scans[0].zero_based if test.zero_based == "auto" else test.zero_based
+            given.append(test.replaced(zero_based=zero_based, classes=scans[0].classes))
             scans.append(scan(given[1], progress=False))
         width = max(each.n_features for each in scans)
-        stored = sum(each.n_rows * width if each.nnz is None else each.nnz for each in scans)
+        a_row = 2 * width >> 32 if source.encoder is not None else width
+        stored = sum(each.n_rows * a_row if each.nnz is None else each.nnz for each in scans)
         check_fits(3 * 12 * stored, "the rows of a comparison", "take fewer rows: all are held in memory")
         (X, y), *tested = (_read(each, found, width) for each, found in zip(given, scans, strict=True))
         if not len(y):
@@ -112,8 +117,11 @@ class Fits:
             )
         if not tested:  # with another seed than that which draws the rows on which C is chosen
             held = split_held_out(y, settings.test_fraction or 0, settings.seed + 1)
-            tested, X, y = [(X[held], y[held])], X[~held], y[~held]
+            tested, X, y = [(take_rows(X, held), y[held])], take_rows(X, ~held), y[~held]
         self.X, self.y, (self.X_test, self.y_test) = X, y, tested[0]
+        if source.encoder is not None:
+            encoder = clone(source.encoder).fit(self.X)
+            self.X, self.X_test = _renumbered(encoder.transform(self.X), encoder.transform(self.X_test))
         if not len(self.y_test):
             raise InputError("there are no test rows; give a source with rows")
         self.parts = held_out_parts(y, settings)
@@ -281,12 +289,22 @@ def held_out_parts(y: NDArray[Any], settings: FitSettings) -> list[NDArray[np.bo
     return parts
 
 
-def _read(source: Source, found: Any, width: int) -> tuple[csr_matrix, NDArray[Any]]:
+def _read(source: Source, found: Any, width: int) -> tuple[Any, NDArray[Any]]:
     resolved = source.resolve(found).replaced(n_features=width)
     blocks = [piece.block for split in resolved.splits() for piece in resolved.read(split, checksum=False)]
     if not blocks:
         return csr_matrix((0, width), dtype=np.float32), np.empty(0)
-    return csr_matrix(vstack([block.X for block in blocks])), np.concatenate([block.y for block in blocks])
+    return join_rows([block.X for block in blocks]), np.concatenate([block.y for block in blocks])
+
+
+def _renumbered(*parts: csr_matrix) -> list[csr_matrix]:
+    """Number the columns that occur from 0: LIBLINEAR and dense projections take no width of 2^32 for each column."""
+    columns = np.unique(np.concatenate([part.indices for part in parts]))
+    shape = max(1, len(columns))
+    return [
+        csr_matrix((part.data, np.searchsorted(columns, part.indices), part.indptr), (part.shape[0], shape))
+        for part in parts
+    ]
 
 
 def _call_timed(call: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:

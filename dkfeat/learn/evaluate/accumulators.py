@@ -122,6 +122,7 @@ class Accumulator:
 
     def __init__(self, model: LinearModel) -> None:
         self.task, self.classes = model.task, model.classes  # not the model, which is large
+        self.names = model.names
         self.n_rows = self.n_unknown = 0
         n_outputs = len(model.coef)
         self.bins = [
@@ -341,7 +342,7 @@ def _of_classes(
     averages = {f"macro_{name}": float(np.mean(values[counted])) for name, values in zip(RATES, rates, strict=False)}
     if rates[3].sum():
         averages["weighted_f1"] = float(np.average(rates[2], weights=rates[3]))
-    rows = zip(counts.classes.tolist(), *(values.tolist() for values in rates[:3]), map(int, rates[3]), strict=True)
+    rows = zip(counts.names.tolist(), *(values.tolist() for values in rates[:3]), map(int, rates[3]), strict=True)
     per_class = [dict(zip(("label", *RATES, "support"), row, strict=True)) for row in rows]
     curves, areas = _curves(counts.bins, per_class, is_binary=counts.task == "binary")
     return Evaluation(

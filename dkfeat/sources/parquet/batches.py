@@ -23,6 +23,8 @@ from dkfeat.sources.parquet.schema import Schema, check_schema
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+CELL_BYTES = 24
+"""Bytes that a cell of a table adds to the size of rows besides its text: an encoder makes two coordinates of it."""
 BATCH_BYTES = 8 << 20
 """Approximate size of the values decoded at a time, by the counts in the footer."""
 _MOST_BATCH_ROWS = 1 << 16
@@ -158,6 +160,8 @@ def plain(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
         return plain(array.dictionary_decode())
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
     is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
     return array.cast(pa.large_list(kind.value_type)) if is_view else array
 
@@ -175,7 +179,9 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
     groups = range(metadata.num_row_groups)
     rows = tuple(metadata.row_group(group).num_rows for group in groups)
     first = str((options.features or ("",))[0])  # features are resolved
-    if options.features_as == "columns" or pa.types.is_fixed_size_binary(parquet.schema_arrow.field(first).type):
+    if options.features_as == "table":
+        n_values = [count * len(options.features or ()) * CELL_BYTES // _VALUE_BYTES for count in rows]
+    elif options.features_as == "columns" or pa.types.is_fixed_size_binary(parquet.schema_arrow.field(first).type):
         n_values = [count * int(options.n_features or 1) for count in rows]
     else:
         leaf = _first_leaf(parquet.schema_arrow, first)

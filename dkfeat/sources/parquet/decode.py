@@ -14,9 +14,9 @@ from scipy.sparse import csr_matrix
 from dkfeat.blocks import BadRow, RowBlock
 from dkfeat.errors import ParquetError
 from dkfeat.sources.options import exact_integers
-from dkfeat.sources.parquet.batches import Column, ColumnBatch, RowError, plain
+from dkfeat.sources.parquet.batches import CELL_BYTES, Column, ColumnBatch, RowError, plain
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
-from dkfeat.sources.parquet.schema import is_integers
+from dkfeat.sources.parquet.schema import is_integers, is_text
 from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, cut_message, shown_text
 from dkfeat.validation import rounded_integers, rounding
 
@@ -36,16 +36,9 @@ _SHOWN_ITEMS = 40
 
 def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBlock:
     """Decode a batch; its rows are numbered in the file, `first_row` being the number of the row group's first row."""
-    read = {"columns": _dense, "vector": _vectors, "sparse": _pairs}[options.features_as]
-    lengths, indices, values = read(options, batch)
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    stored = values != 0
-    if not stored.all():
-        indptr, indices, values = np.concatenate([[0], np.cumsum(stored)])[indptr], indices[stored], values[stored]
-    indices = indices.astype(index_dtype(options), copy=False)
     y, label_lengths = decode_labels(options, batch)
     return RowBlock(
-        X=csr_matrix((values, indices, indptr), shape=(len(lengths), options.n_features), copy=False),
+        X=_table(options, batch) if options.features_as == "table" else _rows(options, batch),
         y=y,
         label_offsets=None if label_lengths is None else np.concatenate([[0], np.cumsum(label_lengths)]),
         qid=None if options.query_id is None else _query_ids(batch, options.query_id),
@@ -55,16 +48,40 @@ def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBl
     )
 
 
+def _table(options: ParquetOptions, batch: ColumnBatch) -> pa.Table:
+    """Return the columns of features as they are."""
+    return pa.table({name: batch.columns[name] for name in options.features or ()})
+
+
+def _rows(options: ParquetOptions, batch: ColumnBatch) -> csr_matrix:
+    """Read sparse rows of numbers."""
+    read = {"columns": _dense, "vector": _vectors, "sparse": _pairs}[options.features_as]
+    lengths, indices, values = read(options, batch)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    stored = values != 0
+    if not stored.all():
+        indptr, indices, values = np.concatenate([[0], np.cumsum(stored)])[indptr], indices[stored], values[stored]
+    indices = indices.astype(index_dtype(options), copy=False)
+    return csr_matrix((values, indices, indptr), shape=(len(lengths), options.n_features), copy=False)
+
+
 def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> NDArray[np.int64]:
     """Return the bytes that each row adds to the size of a piece: for its values, including zeros, and kept text."""
-    n_values: Any = int(options.n_features or 0)
-    if options.features_as == "sparse":
-        n_values = _pair(options, batch)[0].lists().lengths
-    item_bytes = rows.X.indices.itemsize + rows.X.data.itemsize
-    n_bytes = np.full(rows.n_rows, ROW_BYTES, np.int64) + n_values * item_bytes
-    for column in rows.kept.values():
-        if pa.types.is_string(column.type):
+    n_bytes = np.full(rows.n_rows, ROW_BYTES, np.int64)
+    columns = list(rows.kept.values())
+    if options.features_as == "table":
+        n_bytes += rows.X.num_columns * CELL_BYTES
+        columns += [batch.columns[name] for name in rows.X.column_names]
+    else:
+        n_values: Any = int(options.n_features or 0)
+        if options.features_as == "sparse":
+            n_values = _pair(options, batch)[0].lists().lengths
+        n_bytes += n_values * (rows.X.indices.itemsize + rows.X.data.itemsize)
+    for column in columns:
+        if is_text(column.type):
             n_bytes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+        elif pa.types.is_nested(column.type) and hasattr(column, "value_lengths"):
+            n_bytes += CELL_BYTES * pc.fill_null(column.value_lengths(), 0).to_numpy().astype(np.int64)
     return n_bytes
 
 
@@ -76,6 +93,8 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
     column, category = batch.column(options.label), "bad label"
     if options.multilabel:
         column = column.lists(category)
+    if options.classes is not None:
+        return _classes(options.classes, column), column.lengths
     kind = column.without_nulls("a null, but each row has a label", category).array.type
     if is_integers(kind) and dtype == "int64":
         labels: NDArray[Any] = column.int64(LABEL_NOT_ALLOWED, '; pass label_dtype="float64" for other labels')
@@ -95,6 +114,20 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
         column.raise_first_bad(~exact_integers(labels), labels, expected, LABEL_NOT_ALLOWED)
         labels = labels.astype(np.int64)
     return labels, column.lengths
+
+
+def _classes(classes: Sequence[str], column: Column) -> NDArray[np.int64]:
+    """Return the positions of words among the classes; 0 for all words if these are not known yet."""
+    words = column.without_nulls("a null, but each row has a label", "bad label").array
+    if not classes:
+        return np.zeros(len(words), np.int64)
+    positions = pc.index_in(words, pa.array(classes, words.type))
+    if positions.null_count:
+        known = ", ".join(classes[:_SHOWN_ITEMS]) + (", ..." if len(classes) > _SHOWN_ITEMS else "")
+        expected = f"the classes are {known}; name all in labels= (--labels) of a new data set"
+        unknown = positions.is_null().to_numpy(zero_copy_only=False)
+        column.raise_first_bad(unknown, words, expected, LABEL_NOT_ALLOWED)
+    return positions.to_numpy().astype(np.int64)
 
 
 def highest_index(options: ParquetOptions, batch: ColumnBatch) -> int | None:
@@ -319,7 +352,9 @@ def bad_row(batch: ColumnBatch, position: int, first_row: int, error: RowError) 
 
 
 def integer_features(options: ParquetOptions, batch: ColumnBatch) -> list[str]:
-    """Return the columns of features that are integers or lists of integers, unless rows are sparse."""
+    """Return the columns of features that are integers or lists of integers, and are read as numbers of a type."""
+    if options.features_as == "table":
+        return []
     kinds = {name: batch.columns[name].type for name in options.features or ()}
     return [name for name, kind in kinds.items() if pa.types.is_integer(getattr(kind, "value_type", kind))]
 

@@ -46,9 +46,10 @@ class ParquetOptions(Source):
     """Names of the feature columns, in order; None: found by their types. Stored as a tuple. Those found are the column
     ``features`` if it holds vectors or structs, else ``indices`` and ``values`` if they hold lists, else all columns of
     numbers in the first file that have no other use and are not the index of a pandas table."""
-    features_as: Literal["auto", "columns", "vector", "sparse"] = field(default="auto", kw_only=True)
-    """Layout of the features: a column for each, one column of vectors, or one of sparse pairs; "auto": found from
-    their types. Indices without values are "sparse"; the values are 1."""
+    features_as: Literal["auto", "columns", "vector", "sparse", "table"] = field(default="auto", kw_only=True)
+    """Layout of the features: "columns" of numbers, one column of vectors, sparse pairs, or "table": columns of any
+    type, for an encoder. "auto": found from their types; columns are a "table" if the run has an encoder. Indices
+    without values are "sparse"; the values are 1."""
     label: str | None = field(default="label", kw_only=True)
     """Column of labels. It holds integers, floats or booleans, or lists of them. None: rows have no labels, and get
     0."""
@@ -91,7 +92,7 @@ class ParquetOptions(Source):
             if (value := getattr(self, name)) is not None and (not isinstance(value, str) or not value):
                 raise ConfigError(f"{name}={value!r:.100}, but it must be the name of a column")
         self._set("filters", normalize_filters(self.filters))
-        if not self.zero_based and self.features_as in ("columns", "vector"):
+        if not self.zero_based and self.features_as in ("columns", "vector", "table"):
             raise ConfigError("zero_based=False is for indices of sparse rows; leave it out")
         self._check_kept()
 

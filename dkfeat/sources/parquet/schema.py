@@ -55,8 +55,11 @@ class Schema:
 
     def numbers(self, leave_out: set[str]) -> list[str]:
         """Return the names of all columns of numbers, except those in `leave_out` and the index of a pandas table."""
-        leave_out = leave_out | self._index
-        return [name for name in self._names if name not in leave_out and is_number(self._types[name])]
+        return [name for name in self.columns(leave_out) if is_number(self._types[name])]
+
+    def columns(self, leave_out: set[str]) -> list[str]:
+        """Return the names of all columns, except those in `leave_out` and the index of a pandas table."""
+        return [name for name in self._names if name not in leave_out | self._index]
 
     def has_vector(self, column: str) -> bool:
         """Return True if there is a column of this name that holds vectors or structs."""
@@ -86,18 +89,21 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
     """Return the options of a source that the schema of its first file determines; those that need rows are not set.
 
     Features that are not given are the column ``features`` if it holds vectors or structs, else ``indices`` and
-    ``values`` if they hold lists, else every column of numbers that is not the label, weight, query id or kept.
+    ``values`` if they hold lists, else every column that is not the label, weight, query id or kept: those of numbers,
+    or all if there is an encoder.
     """
     features, features_as = options.features, str(options.features_as)
     used = {name for name in (options.label, options.weight, options.query_id, *options.kept_columns.values()) if name}
+    is_table = features_as == "table"
     if not features:
-        if schema.has_vector(_VECTOR):
+        if not is_table and schema.has_vector(_VECTOR):
             features = (_VECTOR,)
-        elif schema.has_lists(_PAIR[0], integers=True):
+        elif not is_table and schema.has_lists(_PAIR[0], integers=True):
             features = tuple(name for name in _PAIR if schema.has_lists(name))
             features_as = "sparse"
         else:
-            features = tuple(schema.numbers(used))
+            takes_all = is_table or (features_as == "auto" and options.encoder is not None)
+            features = tuple(schema.columns(used) if takes_all else schema.numbers(used))
         if not features:
             reason = (
                 "no column of numbers is left for features; name those to read by features= (--features), a column of "
@@ -113,6 +119,8 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
     types = [schema.type_of(name, "features") for name in features]
     if features_as == "auto":
         features_as = _layout(types)
+        if features_as == "columns" and options.encoder is not None:
+            features_as = "table"
     found: dict[str, Any] = {"features": features, "features_as": features_as}
     if options.n_features is None:
         found["n_features"] = _width(types, features_as)
@@ -121,7 +129,9 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
     if options.multilabel == "auto":
         found["multilabel"] = value is not None
     label = label if value is None else value
-    if options.label_dtype == "auto" and (options.labels is not None or is_integers(label)):
+    if is_text(label) and options.classes is None:
+        found["classes"] = ()
+    if options.label_dtype == "auto" and (options.labels is not None or is_integers(label) or is_text(label)):
         found["label_dtype"] = dtype_of_labels(options.labels or ())
     if options.kept_types is None:
         found["kept_types"] = tuple(
@@ -165,10 +175,11 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
     if options.features_as == "columns":
         for name, kind in zip(features, types, strict=True):
             if not is_number(kind):
-                remedy = ", encode it as numbers, or pass it as keep=" if _is_text(kind) else ""
+                remedy = ", encode it as numbers, or pass it as keep=" if is_text(kind) else ""
                 reason = f"is {kind}, but feature columns are numbers; leave it out{remedy}"
                 raise schema.error(name, reason)
-        if len(types) != options.n_features:
+    if options.features_as in ("columns", "table"):
+        if options.n_features != _width(types, options.features_as):
             raise ConfigError(
                 f"features are {len(types):,} columns, but n_features={options.n_features:,}; the two must be equal"
             )
@@ -208,9 +219,10 @@ def _check_label(options: ParquetOptions, schema: Schema) -> None:
     if not options.multilabel and value is not None:
         raise schema.error(name, f"is {kind}; pass multilabel=True to read lists of labels")
     kind = kind if value is None else value
-    if not is_number(kind):
-        hint = f"; number the classes first, and pass keep={name!r} if the names matter" if _is_text(kind) else ""
-        raise schema.error(name, f"is {kind}, but labels are numbers{hint}")
+    if options.classes is not None and not is_text(kind):
+        raise schema.error(name, f"is {kind}, but labels are the words {', '.join(options.classes)[:100]}")
+    if options.classes is None and not is_number(kind):
+        raise schema.error(name, f"is {kind}, but labels are numbers")
 
 
 def _layout(types: list[pa.DataType]) -> str:
@@ -225,8 +237,8 @@ def _layout(types: list[pa.DataType]) -> str:
 
 def _width(types: list[pa.DataType], features_as: str) -> int | None:
     """Return the number of features if the types of their columns determine it."""
-    if features_as == "columns":
-        return len(types)
+    if features_as in ("columns", "table"):
+        return len(types) << (32 if features_as == "table" else 0)
     if features_as == "vector" and pa.types.is_fixed_size_list(types[0]):
         return int(types[0].list_size)
     if features_as == "vector" and pa.types.is_fixed_size_binary(types[0]):
@@ -257,7 +269,8 @@ def _list_value(kind: pa.DataType | None) -> pa.DataType | None:
     return storage_type(kind.value_type) if is_list else None  # type: ignore[union-attr]  # it has the attribute
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Return True if values of a type are text."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
@@ -266,6 +279,6 @@ _KEPT = (
     (pa.types.is_integer, pa.int64()),
     (pa.types.is_floating, pa.float64()),
     (pa.types.is_boolean, pa.bool_()),
-    (_is_text, pa.string()),
+    (is_text, pa.string()),
     (pa.types.is_date, pa.date32()),
 )

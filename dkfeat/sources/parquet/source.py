@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -196,7 +197,12 @@ class ParquetSource(ParquetOptions):
                     batch, _, bad = decode_good(decoded, batch, first_row)
                     counts.add_bad_rows(bad)
                 counts.n_rows += len(batch.rows)
-                counts.add_labels(np.unique(decode_labels(source, batch)[0]))
+                labels = decode_labels(source, batch)[0]
+                if source.classes == ():  # the words are not known yet
+                    words = batch.columns[str(source.label)]
+                    counts.add_distinct(pc.unique(words.flatten() if source.multilabel else words).to_pylist())
+                else:
+                    counts.add_labels(np.unique(labels))
                 if source.n_features is None and (index := highest_index(source, batch)) is not None:
                     counts.max_index = max(index, counts.max_index or 0)
             check_unchanged(split.file, source.storage_options)
@@ -293,8 +299,9 @@ class ParquetSource(ParquetOptions):
         names, reason, column = self.features or (), rejected.reason, rejected.column
         if column is None:
             return batch.error(None, position, reason, REFUSED)
-        if self.features_as == "columns":
-            return batch.error(names[column], position, reason, REFUSED)
+        if self.features_as in ("columns", "table"):
+            name = names[column >> 32 if self.features_as == "table" else column]
+            return batch.error(name, position, reason, REFUSED)
         return batch.error(names[-1], position, f"{reason} (column {column:,} of the features)", REFUSED)
 
     def _footer(self, split: Split) -> Footer:
@@ -339,6 +346,8 @@ class _PieceBuilder:
         self._bad_rows += bad
         if first < end:
             part = rows if end - first == rows.n_rows else rows.take(slice(first, end))
+            if self._options.is_encoded:
+                part = replace(part, X=self._options.encoder.transform(part.X))
             self._parts.append(part)
             self._left_bytes -= int(n_bytes[first:end].sum())
             self._left_rows -= part.n_rows
@@ -361,8 +370,11 @@ class _PieceBuilder:
 
     def _block(self) -> RowBlock:
         options = self._options
+        is_table = options.features_as == "table" and not options.is_encoded
         empty = RowBlock(
-            X=csr_matrix((0, options.n_features), dtype=options.dtype),
+            X=pa.table({name: pa.nulls(0) for name in options.features or ()})
+            if is_table
+            else csr_matrix((0, options.n_features), dtype=options.dtype),
             y=np.empty(0, options.label_dtype),
             label_offsets=np.zeros(1, np.int64) if options.multilabel else None,
             qid=None if options.query_id is None else np.empty(0, np.int64),
@@ -371,7 +383,8 @@ class _PieceBuilder:
         )
         block = join_blocks([empty, *self._parts])  # two blocks at least, so that rows are copied
         self._parts = []
-        block.X.has_sorted_indices = block.X.has_canonical_format = True
+        if not is_table:
+            block.X.has_sorted_indices = block.X.has_canonical_format = True
         return block
 
 

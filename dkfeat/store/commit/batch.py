@@ -291,9 +291,8 @@ class Batch:
             if SPEC in names:
                 spec = metadata.read_spec(self.storage)
                 self._check(fingerprint(spec) == self.spec_fp, SPEC, "changed", "restore it from a copy and run again")
-                landmarks = metadata.landmarks_of(spec)
-                if landmarks is not None:
-                    required.append(f"{META}/{metadata.sidecar_name('landmarks', landmarks)}")
+                sidecars = metadata.sidecars_of(spec).items()
+                required += [f"{META}/{metadata.sidecar_name(kind, sha256)}" for kind, sha256 in sidecars]
             for name in required:
                 self._check(name in names, name, "deleted", "restore it from a copy and run again")
             if self.plan is not None:

@@ -43,7 +43,7 @@ class PreviousManifest:
     """SHA-256 of that file."""
 
 
-FORMAT = 1
+FORMAT, LAST_FORMAT = 1, 2
 GROUPS = "groups"
 """Feature that a plan requires of its reader if a split is a group of files."""
 SEGMENTS = "segments"
@@ -282,9 +282,9 @@ def check_format(values: Mapping[str, Any], what: str) -> None:
     """
     number = typed(values.get("format"), Count, f"{what}: format")
     check(number >= 1, f"{what}: format 0 does not exist")
-    if number > FORMAT:
+    if number > LAST_FORMAT:
         raise SpecConflictError(
-            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {FORMAT}: update dkfeat"
+            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {LAST_FORMAT}: update dkfeat"
         )
     unknown = sorted(set(typed(values.get("requires", []), list[str], f"{what}: requires")) - KNOWN_REQUIREMENTS)
     if unknown:

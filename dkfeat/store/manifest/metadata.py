@@ -64,11 +64,14 @@ _LOCAL_RECORDS = (
 _SHOWN = {"neighbors": "neighbours", "index": "an index"}
 _SHOWN |= {name: f"{name} of duplicates" for name in ("pairs", "groups")}
 SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
-LANDMARKS_NAME = re.compile(r"landmarks-[0-9a-f]{64}\.npz")
+_SIDECARS = {"landmarks": ("map", "landmarks"), "encoder": ("encoder", "knots"), "model": ("model", "sha256")}
+"""Kinds of sidecar files, with the part of a spec that names them, and the key there."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SIDECAR_HINTS = {
     "landmarks": "it holds the landmarks of the map, which can be made again only from their source; restore it from "
     "a copy, or featurize into another folder",
+    "encoder": "it holds the knots of the encoder, which can be made again only from their source; restore it from a "
+    "copy, or featurize into another folder",
     "model": "it holds the weights that made these predictions; restore it from a copy, or predict into another folder",
 }
 
@@ -381,8 +384,8 @@ def sidecar_name(kind: str, sha256: object, where: str = "the spec") -> str:
 
     Parameters
     ----------
-    kind : {"landmarks", "model"}
-        Landmarks of a map, or the weights that made predictions.
+    kind : {"landmarks", "encoder", "model"}
+        Landmarks of a map, knots of an encoder, or the weights that made predictions.
     sha256 : str
         SHA-256 of the file, as recorded in the file `where`.
     where : str
@@ -427,10 +430,11 @@ def read_sidecar(storage: Storage, kind: str, sha256: object, folder: str = META
     )
 
 
-def landmarks_of(spec: Mapping[str, Any]) -> object:
-    """Return the SHA-256 of the landmarks from the spec of a data set; None for a map without landmarks."""
-    described = spec.get("map")
-    return described.get("landmarks") if isinstance(described, Mapping) else None
+def sidecars_of(spec: Mapping[str, Any]) -> dict[str, object]:
+    """Return the SHA-256 of each sidecar file that the spec of a data set, or a ``model.json``, names, by its kind."""
+    parts = {kind: spec.get(part) for kind, (part, _) in _SIDECARS.items()}
+    named = {kind: part.get(_SIDECARS[kind][1]) for kind, part in parts.items() if isinstance(part, Mapping)}
+    return {kind: sha256 for kind, sha256 in named.items() if sha256 is not None}
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:

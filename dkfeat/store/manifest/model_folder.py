@@ -13,7 +13,7 @@ from typing import Any
 from dkfeat.canonical import dumps, fingerprint, parse_object
 from dkfeat.errors import CommitError, ConfigError, ShardError
 from dkfeat.filesystems.urls import path_in
-from dkfeat.store.manifest.metadata import ARRAY_NAME, LANDMARKS_NAME, MODEL_FILE
+from dkfeat.store.manifest.metadata import ARRAY_NAME, MODEL_FILE, SIDECAR_NAME
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import Storage, faults_as, read_existing
 from dkfeat.store.storage.local import LocalStorage, check_folder_writable
@@ -116,8 +116,8 @@ def parse_model_file(text: bytes, where: str) -> dict[str, Any]:
 
 
 def model_files(names: Iterable[str]) -> set[str]:
-    """Select the names of arrays, landmarks and temporary files of models; ``model.json`` is not one of them."""
-    kinds = (ARRAY_NAME, LANDMARKS_NAME, _TEMPORARY)
+    """Select the names of arrays, sidecar and temporary files of models; ``model.json`` is not one of them."""
+    kinds = (ARRAY_NAME, SIDECAR_NAME, _TEMPORARY)
     return {name for name in names if any(kind.fullmatch(name) for kind in kinds)}
 
 

@@ -14,7 +14,7 @@ from dkfeat.blocks import BadRow, PackedCodes, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.store.manifest.manifest import Manifest
-from dkfeat.store.manifest.metadata import Named, landmarks_of, next_batch, read_manifest, read_sidecar, read_spec
+from dkfeat.store.manifest.metadata import Named, next_batch, read_manifest, read_sidecar, read_spec, sidecars_of
 from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry
 from dkfeat.store.shards import codec as decoding
 from dkfeat.store.storage.base import DATA, META, SPEC, Storage, faults_as
@@ -203,15 +203,11 @@ def report_of(reader: ShardReader, found: Mapping[str, str | None], labels: set[
     """
     storage, listed = reader.storage, reader.manifest.labels
     problems = []
-    sidecars = {"landmarks": landmarks_of(reader.spec)}
-    if "model" in reader.spec:  # the data set is of predictions
-        sidecars["model"] = reader.spec["model"].get("sha256", "")
-    for kind, sha256 in sidecars.items():
-        if sha256 is not None:
-            try:
-                read_sidecar(storage, kind, sha256)
-            except ShardError as fault:
-                problems.append(str(fault))
+    for kind, sha256 in sidecars_of(reader.spec).items():
+        try:
+            read_sidecar(storage, kind, sha256)
+        except ShardError as fault:
+            problems.append(str(fault))
     problems.extend(problem for name in reader.manifest.shards.names if (problem := found[name]))
     if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
         problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
