@@ -92,7 +92,7 @@ class Text(click.ParamType):
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
-def numbers(kind: Callable[[str], float], example: str) -> Text:
+def numbers(kind: Callable[[str], Any], example: str) -> Text:
     """Parameter type of numbers separated by commas, as a tuple; error messages show the example."""
     return Text(
         "numbers",
@@ -362,10 +362,13 @@ def kind_of(hints: Sequence[Any], default: Any = None) -> dict[str, Any]:
     return {"type": next((kind for kind in (str, int, float) if kind in hints), str)}
 
 
-def _label(text: str) -> int | float:
+def _label(text: str) -> int | float | str:
     from dkfeat.validation import as_label  # late: loads SciPy, which help pages do not need
 
-    return as_label(text)
+    try:
+        return as_label(text)
+    except ValueError:
+        return text.strip()
 
 
 def _inner_map(text: str) -> Mapping[str, Any]:

@@ -239,6 +239,10 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         missing = float(state.params["missing"] == "indicator")
         return encode(self._plan_for(batches[0].schema), rows, len(state.columns), state.ranks, missing)
 
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise InputError if a column of fit is missing in a schema, or of another type."""
+        Plan.of(schema, self._state().used)
+
     def describe(self) -> ColumnTable:
         """Return the columns of the table in fit with their encodings and the reasons, which is printed as a table."""
         return self._state().columns

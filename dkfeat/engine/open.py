@@ -209,7 +209,7 @@ def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
 
 
 def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Read the settings of a folder of shards or of a model, a mapping with the keys ``map``, ``input``, and ``encoder``.
+    """Read the settings of a folder of shards or of a model: a mapping with ``map``, ``input`` and any ``encoder``.
 
     Raises
     ------

@@ -419,8 +419,8 @@ def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
     """Check that a scan has these files, and that none has changed since."""
     if [file.url for file in scan.files] != [file.url for file in files]:
         raise ConfigError("the scan is of other files than the source now has; scan again")
-    for scanned, file in zip(scan.files, files, strict=True):
-        if scanned.identity != file.identity:
+    for seen, file in zip(scan.files, files, strict=True):
+        if seen.identity != file.identity:
             raise SpecConflictError(f"source {file.name!a} changed since it was scanned; scan again")
 
 

@@ -133,9 +133,7 @@ def scanned(incomplete: Resolved, runner: Runner, reporter: Progress) -> Resolve
     return replace(incomplete, source=source, scan=scan)
 
 
-def inherit(
-    opened: Opened, map: FeatureMap | None, layout: str | None = None, encoder: Any = "auto"
-) -> Resolved:
+def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, encoder: Any = "auto") -> Resolved:
     """Take unset options from the target's spec, then from `like`, then from the files' metadata.
 
     Every option of the source and parameter of the map with its default value is taken from an existing spec. All
@@ -257,10 +255,8 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
 
 def with_encoder(source: Source, files: Sequence[SourceFile], encoder: TableEncoder) -> Source:
     """Return a source with an encoder, and the options that its files determine, if they hold columns of a table."""
-    if source.kind != "parquet":
-        return source
     found = source.replaced(encoder=encoder).inspect(files)
-    return found if found.features_as == "table" else source
+    return found if getattr(found, "features_as", None) == "table" else source
 
 
 TABLE_MAPS = ("gcws", "dart")
@@ -319,7 +315,14 @@ def make_spec(
     split = {"blocksize": given.get("blocksize") if blocksize is None else blocksize, "max_piece_rows": piece_rows}
     output = {"schema": 1, **output}
     is_table = "encoder" in others or "classes" in given
-    spec = {"format": 2 if is_table else 1, **others, "map": dict(map_spec), "input": dict(given), "split": split, "output": output}
+    spec = {
+        "format": 2 if is_table else 1,
+        **others,
+        "map": dict(map_spec),
+        "input": dict(given),
+        "split": split,
+        "output": output,
+    }
     plain: dict[str, Any] = json.loads(spec_text(spec))  # tuples become lists, as in a spec that is read
     return plain
 
@@ -376,9 +379,9 @@ def inherit_row_options(
 ) -> Source:
     """Take the options and the encoder by which other rows were read, for rows that need no labels.
 
-    Options of labels are not taken. Labels get `label_dtype` unless the source sets another type; a column of labels that the source does not name, and
-    its files do not have, is left out. `files` are those of the source, if they were listed. `remedy` is offered in an
-    error as the alternative to leaving an option out.
+    Options of labels are not taken. Labels get `label_dtype` unless the source sets another type; a column of labels
+    that the source does not name, and its files do not have, is left out. `files` are those of the source, if they were
+    listed. `remedy` is offered in an error as the alternative to leaving an option out.
 
     Raises
     ------

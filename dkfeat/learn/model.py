@@ -326,8 +326,9 @@ class LinearModel:
             For rows with another number of columns, or codes with another number of bytes per row.
         """
         if not isinstance(X, PackedCodes):
-            is_table = self.encoder is not None and not issparse(X)
-            X = self.map.encode(self.encoder.transform(X) if is_table else X)
+            if self.encoder is not None and not issparse(X):
+                X = self.encoder.transform(X)
+            X = self.map.encode(X)
         elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):
             expected = self.map.encoded_row_bytes
             raise InputError(f"codes have shape {X.codes.shape}, but the model's map packs {expected} bytes a row")
@@ -423,7 +424,7 @@ class LinearModel:
         return float("nan") if score.value is None else score.value
 
     def label(self, scores: NDArray[np.float32]) -> Any:
-        """Turn scores into predictions, numbers of `classes` if these have names; see `predict`. Equal scores go to the lower label."""
+        """Turn scores into predictions, `classes` in place of their `names`. Equal scores go to the lower label."""
         return predictions_of(self.task, self.classes, scores)
 
     def save(self, folder: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -465,7 +466,9 @@ class LinearModel:
                 listed[name] = ListedArray(file=file, sha256=digest, shape=list(getattr(self, name).shape))
                 target.replace(file, data)
             kept = {entry["file"] for entry in listed.values()}
-            arrays = {"landmarks": self.map_arrays, "encoder": self.encoder and self.encoder._fitted_arrays()}
+            arrays = {"landmarks": self.map_arrays}
+            if self.encoder is not None:
+                arrays["encoder"] = self.encoder._fitted_arrays()
             for kind, sha256 in sidecars_of(facts).items():
                 name = sidecar_name(kind, sha256)
                 target.replace(name, pack_arrays(arrays[kind]))

@@ -459,9 +459,7 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     if not training and found.n_features is None:
         found = found.replaced(n_features=model.map.n_features_in_)
     dtype = "float64" if is_exact else "int64"
-    found = inherit_row_options(
-        found, "the model", training, dtype, encoder=model.encoder, remedy="use another model"
-    )
+    found = inherit_row_options(found, "the model", training, dtype, encoder=model.encoder, remedy="use another model")
     if not found.is_resolved:
         found = found.inspect(found.files())
     if not found.is_resolved:

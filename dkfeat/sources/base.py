@@ -19,7 +19,6 @@ from dkfeat.sources.options import (
     as_paths,
     choices_of,
     declared_labels,
-    declared_words,
     dtype_of_labels,
     is_int64,
     limit_of_bad_rows,
@@ -152,7 +151,8 @@ class Scan:
         if label_dtype == "auto":
             declared = all(map(is_int64, source.labels or ()))
             label_dtype = "int64" if declared and all(part.has_integer_labels for part in parts) else "float64"
-        labels, sets = None, {id(part.labels): part.labels for part in parts}.values()  # many parts share a set
+        labels: tuple[float, ...] | None = None
+        sets = {id(part.labels): part.labels for part in parts}.values()  # many parts share a set
         if classes == ():
             if None in sets:
                 raise ConfigError(
@@ -165,7 +165,7 @@ class Scan:
         elif None not in sets:
             union = sorted(set().union(*(each for each in sets if each is not None)))
             kind = int if label_dtype == "int64" else float
-            labels = tuple(kind(label) for label in union) if len(union) <= MOST_LABELS else None
+            labels = tuple(map(kind, union)) if len(union) <= MOST_LABELS else None
         pairs = list(zip(splits, parts, strict=True))
         bad = ((split.files[part.first_bad.file], part.first_bad) for split, part in pairs if part.first_bad)
         return cls(
@@ -239,8 +239,8 @@ class Source(ABC):
     """Words that are labels, in the order of their bytes: shards have their positions. None: labels are numbers; empty:
     words that a scan must find. `labels` with words sets them."""
     encoder: Any = field(default=None, kw_only=True, repr=False, compare=False)
-    """Encoder, which turns rows into sparse rows of numbers; a run sets it, and its spec has it. Without one, or until it
-    is fitted, rows are read as they are."""
+    """Encoder, which turns rows into sparse rows of numbers; a run sets it, and its spec has it. Without one, or until
+    it is fitted, rows are read as they are."""
 
     if TYPE_CHECKING:  # each source declares them, at the place that they have in its specs
         zero_based: Any = field(default=True, kw_only=True)
@@ -257,9 +257,6 @@ class Source(ABC):
             if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in accepted):
                 raise ConfigError(f"{name}={value!r}, but it must be one of {', '.join(map(repr, accepted))}")
         self._set("max_bad_rows", limit_of_bad_rows(self.max_bad_rows))
-        if any(isinstance(label, str) for label in self.labels or ()):
-            self._set("classes", declared_words(self.labels))
-            self._set("labels", None)
         if self.labels is not None:
             self._set("labels", declared_labels(self.labels, self.label_dtype))
 

@@ -104,7 +104,7 @@ def declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, .
     return found
 
 
-def declared_words(labels: Iterable[Any]) -> tuple[str, ...]:
+def declared_words(labels: Any) -> tuple[str, ...]:
     """Return the distinct words that are labels, in the order of their bytes.
 
     Examples

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def resolved(
 ) -> Any:
     """Resolve settings by the specs `target` and `like`, each with its name, and by a scan if one is needed."""
     found = inherit(Opened(source=source, files=source.files(), **existing), map, layout)
-    return complete(found, scan(found.source) if found.needs_scan else None)
+    return complete(replace(found, scan=scan(found.source) if found.needs_scan else None))
 
 
 def main(pattern: str, folder: str, scheduler: str, splits: str = "0", name: str = "stop") -> None:

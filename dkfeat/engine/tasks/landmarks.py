@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -16,8 +17,9 @@ from dkfeat.blocks import Split, take_rows
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
-from dkfeat.errors import SpecConflictError
+from dkfeat.errors import ParquetError, SpecConflictError
 from dkfeat.maps import FeatureMap, from_spec
+from dkfeat.messages import printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.pieces import join_rows
 from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name, sidecars_of
@@ -95,7 +97,24 @@ def draw_rows(
         return int(rows.shape[0])
 
     run_stage(stage, TakeRows(source, positions), source, splits, runner, progress, done)
-    return join_rows([taken[split.number] for split in splits])
+    try:
+        return join_rows([taken[split.number] for split in splits])
+    except pa.ArrowTypeError:
+        first = splits[0]
+        for split in splits[1:]:
+            _check_kinds(taken[first.number], first, taken[split.number], split)
+        raise
+
+
+def _check_kinds(one: pa.Table, first: Split, other: pa.Table, split: Split) -> None:
+    """Check that columns of two files have values of one kind."""
+    for name in one.column_names:
+        try:
+            join_rows([one.select([name]), other.select([name])])
+        except pa.ArrowTypeError:
+            kinds = (table.schema.field(name).type for table in (other, one))
+            reason = "is {}, but {} in {}; convert one of them".format(*kinds, printable(first.title))
+            raise ParquetError(reason, path=printable(split.file.url), column=printable(name)) from None
 
 
 def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:

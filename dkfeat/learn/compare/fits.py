@@ -298,7 +298,7 @@ def _read(source: Source, found: Any, width: int) -> tuple[Any, NDArray[Any]]:
 
 
 def _renumbered(*parts: csr_matrix) -> list[csr_matrix]:
-    """Number the columns that occur from 0: LIBLINEAR and dense projections take no width of 2^32 for each column."""
+    """Give the columns that occur numbers from 0, since LIBLINEAR does not take 2^32 for each column of a table."""
     columns = np.unique(np.concatenate([part.indices for part in parts]))
     shape = max(1, len(columns))
     return [

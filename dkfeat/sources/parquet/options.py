@@ -16,6 +16,7 @@ from dkfeat.blocks import KEPT_TYPES, RESERVED, SourceFile
 from dkfeat.errors import ConfigError
 from dkfeat.messages import printable
 from dkfeat.sources.base import Source
+from dkfeat.sources.options import declared_words
 
 Filters = tuple[tuple[tuple[str, str, Any], ...], ...]
 """Alternatives, of which one must be true; each is a list of comparisons (column, operator, value), all to be true."""
@@ -74,6 +75,9 @@ class ParquetOptions(Source):
     """Types of `id` and `keep` in shards, in order; None: by the types of the first file."""
 
     def __post_init__(self) -> None:
+        if any(isinstance(label, str) for label in self.labels or ()):
+            self._set("classes", declared_words(self.labels))
+            self._set("labels", None)
         Source.__post_init__(self)  # classes with slots have no super()
         if self.features is not None:
             self._set("features", _names("features", self.features))

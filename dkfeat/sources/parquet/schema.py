@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from dkfeat.blocks import KEPT_TYPES, SourceFile
-from dkfeat.errors import ConfigError, ParquetError
+from dkfeat.errors import ConfigError, InputError, ParquetError
 from dkfeat.messages import meant, printable
 from dkfeat.sources.options import dtype_of_labels
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, storage_type
@@ -60,6 +60,13 @@ class Schema:
     def columns(self, leave_out: set[str]) -> list[str]:
         """Return the names of all columns, except those in `leave_out` and the index of a pandas table."""
         return [name for name in self._names if name not in leave_out | self._index]
+
+    def check_encoder(self, encoder: Any) -> None:
+        """Check that a fitted encoder takes the columns."""
+        try:
+            encoder.check_schema(pa.schema(self._types.items()))
+        except InputError as fault:
+            raise ParquetError(str(fault), path=self._path) from None
 
     def has_vector(self, column: str) -> bool:
         """Return True if there is a column of this name that holds vectors or structs."""
@@ -183,6 +190,8 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
             raise ConfigError(
                 f"features are {len(types):,} columns, but n_features={options.n_features:,}; the two must be equal"
             )
+        if options.is_encoded:
+            schema.check_encoder(options.encoder)
         return
     if options.features_as == "vector":
         kind = types[0]

@@ -1,0 +1,220 @@
+"""Tables with text, dates and nulls, and words as labels, through runs, models and comparisons."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from sklearn.base import clone
+
+import dkfeat
+from dkfeat.cli import cli
+from dkfeat.encoders.table import TableEncoder
+from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
+from tests.engine.helpers import featurized
+
+MAP = dkfeat.DartFeatures(32, random_state=5)
+
+
+def make_table(n_rows=600, seed=0):
+    rng = np.random.default_rng(seed)
+    age, city = rng.integers(18, 90, n_rows), rng.choice(["Oslo", "Bergen", "Zürich"], n_rows)
+    day = datetime.datetime(2024, 1, 1)
+    return pa.table({
+        "age": age,
+        "city": city,
+        "income": pa.array(np.exp(8 * rng.normal(size=n_rows)), mask=rng.random(n_rows) < 0.1),
+        "seen": [day + datetime.timedelta(hours=int(hours)) for hours in rng.integers(0, 9000, n_rows)],
+        "member": rng.random(n_rows) < 0.5,
+        "kind": np.where(age > 50, "wide", "narrow"),
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Folder with the table in two files, its shards, and a model."""
+    folder = tmp_path_factory.mktemp("tables")
+    table = make_table()
+    pq.write_table(table.slice(0, 400), folder / "a.parquet", row_group_size=90)
+    pq.write_table(table.slice(400), folder / "b.parquet")
+    source = dkfeat.ParquetSource(str(folder / "*.parquet"), label="kind")
+    featurized(source, folder / "features", map=MAP)
+    dkfeat.train(folder / "features", "liblinear", progress=False).save(folder / "model")
+    return folder
+
+
+def run(*words):
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def codes(folder):
+    return dkfeat.open_shards(folder).codes().codes
+
+
+def fitted(table=None, **params):
+    return TableEncoder(random_state=5, **params).fit((make_table() if table is None else table).drop(["kind"]))
+
+
+def expected(encoder, table):
+    return clone(MAP).fit_width(encoder.n_features_out).encode(encoder.transform(table)).codes
+
+
+@pytest.mark.filterwarnings("ignore:.*column.*ignored")
+def test_featurize__encodes_tables_alike_for_blocks_workers_and_storage(made, tmp_path, cluster_client):
+    wanted = expected(fitted(), make_table())
+    assert np.array_equal(codes(made / "features"), wanted)
+    table = make_table().set_column(0, "age", make_table()["age"].cast(pa.float64()))
+    table = table.set_column(1, "city", table["city"].dictionary_encode())
+    pq.write_table(table, tmp_path / "c.parquet", row_group_size=50)
+    source = dkfeat.ParquetSource(str(tmp_path / "c.parquet"), label="kind", blocksize=7000)
+    featurized(source, tmp_path / "features", map=MAP, client=cluster_client)
+    assert len(dkfeat.open_shards(tmp_path / "features").manifest.shards) > 5
+    assert np.array_equal(codes(tmp_path / "features"), wanted)
+
+
+def test_featurize__draws_the_rows_that_an_encoder_in_memory_draws(tmp_path):
+    table = make_table(11_000, seed=1)
+    for part in range(3):
+        pq.write_table(table.slice(4000 * part, 4000), tmp_path / f"{part}.parquet", row_group_size=1500)
+    featurized(dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind"), tmp_path / "features", map=MAP)
+    found = dkfeat.open_shards(tmp_path / "features").encoder
+    assert found.to_spec() == fitted(table).to_spec()
+    assert found.describe()[0].rows == 10_000
+
+
+def test_nystroem__landmarks_are_drawn_through_the_encoder(made, tmp_path):
+    source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind")
+    map = dkfeat.NystroemFeatures(kernel="gmm", n_components=16, random_state=5)
+    featurized(source, tmp_path / "features", map=map, encoder=TableEncoder())
+    data = dkfeat.open_shards(tmp_path / "features")
+    X = fitted().transform(make_table().drop(["kind"]))
+    assert data.map.to_spec() == map.fit(X).to_spec()
+    assert data.verify().problems == []
+
+
+def test_like__and_a_copied_model_encode_as_the_first_run(made, tmp_path):
+    shutil.copytree(made / "model", tmp_path / "model")
+    test = make_table(200, seed=2)
+    pq.write_table(test.select(test.column_names[::-1]), tmp_path / "test.parquet")  # columns are found by name
+    source = dkfeat.ParquetSource(str(tmp_path / "test.parquet"), label="kind")
+    for like in (made / "features", tmp_path / "model"):
+        featurized(source, tmp_path / f"like-{like.name}", map=None, like=like)
+        assert np.array_equal(codes(tmp_path / f"like-{like.name}"), expected(fitted(), test.drop(["kind"])))
+    model = dkfeat.load_model(tmp_path / "model")
+    predicted = model.predict(test.drop(["kind"]))
+    assert np.mean(predicted == test["kind"].to_numpy()) > 0.8
+    for frame in (test.drop(["kind"]).to_pandas(), pl.from_arrow(test.drop(["kind"]))):
+        assert np.array_equal(model.predict(frame), predicted)
+    dkfeat.predict(model, source, tmp_path / "predictions", progress=False)
+    table = pq.read_table(tmp_path / "predictions" / "data")
+    assert table["prediction"].to_pylist() == predicted.tolist()
+    assert dkfeat.evaluate(model, source).summary["accuracy"] == np.mean(predicted == test["kind"].to_numpy())
+    assert [row["label"] for row in dkfeat.evaluate(model, tmp_path / "predictions").per_class] == ["narrow", "wide"]
+
+
+def test_neighbors__exact_comparisons_see_encoded_rows(made):
+    kernel = dkfeat.kernels.gmm(fitted().transform(make_table().drop(["kind"])))
+    source = str(made / "*.parquet")
+    found = dkfeat.neighbors.search(made / "features", None, 1, rerank=599, source=source, progress=False)
+    np.fill_diagonal(kernel, -1)
+    np.testing.assert_allclose(found.similarities[:, 0], kernel.max(axis=1), rtol=1e-5)
+
+
+def test_spec__has_a_format_that_version_0_2_refuses_only_if_needed(made, tmp_path):
+    assert (dkfeat.open_shards(made / "features").spec["format"], dkfeat.load_model(made / "model").task) == (2, "binary")
+    table = make_table().select(["age"]).append_column("label", pa.array([0, 1] * 300))
+    pq.write_table(table, tmp_path / "n.parquet")
+    featurized(str(tmp_path / "n.parquet"), tmp_path / "numbers", map=MAP, encoder=None)
+    spec = dkfeat.open_shards(tmp_path / "numbers").spec
+    assert (spec["format"], {"encoder", "classes"} & {*spec, *spec["input"]}) == (1, set())
+    dkfeat.train(tmp_path / "numbers", "liblinear", progress=False).save(tmp_path / "model")
+    assert b'"format":1' in (tmp_path / "model" / "model.json").read_bytes()
+    assert b'"format":2' in (made / "model" / "model.json").read_bytes()
+
+
+def test_featurize__again_takes_the_encoder_of_the_target_and_refuses_another(made, tmp_path):
+    shutil.copytree(made / "features", tmp_path / "features")
+    source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind")
+    for encoder in ("auto", TableEncoder(), fitted()):
+        assert featurized(source, tmp_path / "features", map=MAP, encoder=encoder).number == 1
+    for encoder in (None, TableEncoder(missing="indicator"), fitted(make_table(seed=3))):
+        with pytest.raises(SpecConflictError, match="encoder"):
+            featurized(source, tmp_path / "features", map=MAP, encoder=encoder)
+
+
+WRONG = {
+    "retyped": ({"city": pa.array([1, 2])}, "city.*int64.*string"),
+    "missing": ({"city": None}, "city"),
+    "null label": ({"kind": pa.array(["wide", None])}, "row 1, column kind: a null, but each row has a label"),
+    "unknown word": ({"kind": pa.array(["wide", "flat"])}, "row 1, column kind: flat, but the classes are narrow, wide"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_featurize__names_the_column_of_a_later_file_that_does_not_fit(made, tmp_path, fault):
+    shutil.copytree(made / "features", tmp_path / "features")
+    columns, text = WRONG[fault]
+    table = make_table(2)
+    for name, column in columns.items():
+        table = table.drop([name]) if column is None else table.set_column(table.column_names.index(name), name, column)
+    pq.write_table(table, tmp_path / "c.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "c.parquet"), label="kind")
+    with pytest.raises(ParquetError, match=text) as caught:
+        featurized(source, tmp_path / "new", map=None, like=made / "features")
+    assert "c.parquet" in str(caught.value)
+    if "row" in text:
+        featurized(source, tmp_path / "rest", map=None, like=made / "features", on_bad_row="quarantine", max_bad_rows=1)
+        (bad,) = dkfeat.open_shards(tmp_path / "rest").quarantine()
+        assert "column kind" in bad.message
+
+
+def test_featurize__refuses_files_whose_columns_differ_in_kind(tmp_path):
+    pq.write_table(make_table(40), tmp_path / "a.parquet")
+    pq.write_table(make_table(40).set_column(1, "city", pa.array(range(40))), tmp_path / "b.parquet")
+    with pytest.raises(ParquetError, match=r"b\.parquet: column city: is int64, but string in a\.parquet"):
+        featurized(dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind"), tmp_path / "features", map=MAP)
+
+
+def test_featurize__takes_an_encoder_for_tables_alone(tiny_folder, tmp_path):
+    with pytest.raises(ConfigError, match="encoder=.*columns of a table.*libsvm"):
+        featurized(str(tiny_folder / "*.svm"), tmp_path / "features", encoder=TableEncoder())
+    with pytest.raises(ConfigError, match="encoder"):
+        source = dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind", features_as="columns")
+        pq.write_table(make_table(40), tmp_path / "a.parquet")
+        featurized(source, tmp_path / "features", encoder=TableEncoder())
+
+
+def test_labels__name_classes_before_they_occur(tmp_path):
+    pq.write_table(make_table(40), tmp_path / "a.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind", labels=["wide", "flat", "narrow"])
+    featurized(source, tmp_path / "features", map=MAP)
+    model = dkfeat.train(tmp_path / "features", "liblinear", progress=False)
+    assert dkfeat.open_shards(tmp_path / "features").spec["input"]["classes"] == ["flat", "narrow", "wide"]
+    assert set(model.predict(make_table(40).drop(["kind"]))) <= {"wide", "narrow"}
+
+
+def test_compare__trains_on_encoded_rows(tmp_path):
+    pq.write_table(make_table(400), tmp_path / "a.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
+    comparison = dkfeat.compare(source, maps="gcws", n_components=64, baselines="exact", progress=False)
+    assert min(result.accuracy for result in comparison.results) > 0.75  # one of two classes is 0.5
+
+
+def test_commands__show_and_set_encodings(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(made)
+    shown = run("plan", "a.parquet", "--label", "kind", "--scan", "--out", tmp_path / "new", "--categories", "age")
+    assert shown.exit_code == 0, shown.output
+    lines = {line.split()[0]: " ".join(line.split()) for line in shown.output.splitlines() if line.strip()}
+    assert lines["age"] == "age int64 category 72 distinct values in 400 rows"
+    assert lines["seen"].startswith("seen timestamp rank, hour, weekday, month")
+    words = ("featurize", "a.parquet", "--label", "kind", "--n-components", 8, "--out", tmp_path / "new")
+    assert run(*words, "--missing", "indicator").exit_code == 0
+    assert dkfeat.open_shards(tmp_path / "new").encoder.missing == "indicator"
+    assert run(*words[:-1], tmp_path / "numbers", "--features-as", "columns", "--features", "age").exit_code == 0
+    assert dkfeat.open_shards(tmp_path / "numbers").encoder is None
