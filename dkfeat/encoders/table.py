@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
@@ -214,6 +214,11 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         knots = np.concatenate([knots for _, knots in learnt])
         self._keep(_FittedTable.of(params, seed, columns, knots))
         return self
+
+    def _fit_drawn(self, n_rows: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
+        """Fit to a table of `n_rows` rows, of which `take` returns those with ascending numbers that the seed draws."""
+        seed = check_seed(self.random_state)
+        return self.set_params(random_state=seed).fit(take(choose_rows(seed, n_rows, _N_DRAWN, STREAM_TABLE)))
 
     def transform(self, X: Any) -> Any:
         """Encode each row.
