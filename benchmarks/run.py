@@ -32,6 +32,7 @@ SCRIPTS = (
     "webspam",
     "neighbors",
     "duplicates",
+    "tables",
 )
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

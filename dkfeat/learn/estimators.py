@@ -94,7 +94,7 @@ class TrainedLinear(BaseEstimator):
 def load_pipeline(
     model: LinearModel | str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> Pipeline:
-    """Make a scikit-learn pipeline from a trained model: its feature map, then its weights.
+    """Make a scikit-learn pipeline from a trained model: the encoder of its table if any, its map, and its weights.
 
     The pipeline is for programs that take scikit-learn estimators, above all those that serve single rows. It caches
     tables of the map, so that each row after the first takes well below a millisecond with `GCWSFeatures` of 512
@@ -110,7 +110,7 @@ def load_pipeline(
     Returns
     -------
     pipeline : sklearn.pipeline.Pipeline
-        Steps ``map`` and ``linear``; the latter has ``coef_``, ``intercept_`` and ``classes_``. ``predict``,
+        Steps ``encoder`` (for tables), ``map`` and ``linear``; the last has ``coef_``, ``intercept_`` and ``classes_``. ``predict``,
         ``decision_function`` and ``predict_proba`` return the same as the model's methods. The pipeline is trained
         already, and ``fit`` raises an error.
 
@@ -130,7 +130,8 @@ def load_pipeline(
     array([-1,  1])
     """
     loaded = load_model(model, storage_options=storage_options)
-    return Pipeline([("map", loaded.map), ("linear", TrainedLinear(loaded))])
+    first = [] if loaded.encoder is None else [("encoder", loaded.encoder)]
+    return Pipeline([*first, ("map", loaded.map), ("linear", TrainedLinear(loaded))])
 
 
 PREDICTED_BYTES = 64 << 20
