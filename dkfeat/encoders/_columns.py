@@ -95,6 +95,11 @@ class ColumnTable(tuple[Column, ...]):
 
     __slots__ = ()
 
+    @property
+    def left_out(self) -> list[Column]:
+        """Columns that are not encoded."""
+        return [column for column in self if column.encoding == LEFT_OUT]
+
     def __repr__(self) -> str:
         return "\n".join(aligned([[printable(cell) for cell in row.values()] for row in self.rows()]))
 

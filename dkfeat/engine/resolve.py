@@ -19,7 +19,7 @@ from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_encoder, fit_to_rows, load_encoder, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.maps import CLASSES, FeatureMap
-from dkfeat.messages import logger_of
+from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import differences, spec_text
@@ -28,6 +28,7 @@ from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
+    from dkfeat.encoders._columns import ColumnTable
     from dkfeat.encoders.table import TableEncoder
 
 
@@ -36,6 +37,7 @@ logger = logger_of(__name__)
 PIECE_BYTES = 64 << 20
 """Encoded bytes after which a piece ends, whatever the length of its text."""
 
+_SHOWN = 10
 DROPPED = "drop_duplicates"
 """Key that is in the spec of a data set if it is a copy of others without duplicates."""
 
@@ -130,6 +132,7 @@ def scanned(incomplete: Resolved, runner: Runner, reporter: Progress) -> Resolve
     source = source if source.is_resolved else source.resolve(scan)
     if incomplete.needs_encoder:
         source = source.replaced(encoder=fit_encoder(source, scan, runner, reporter))
+        _report_encoder(source.encoder.describe(), reporter)
     return replace(incomplete, source=source, scan=scan)
 
 
