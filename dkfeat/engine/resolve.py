@@ -136,6 +136,19 @@ def scanned(incomplete: Resolved, runner: Runner, reporter: Progress) -> Resolve
     return replace(incomplete, source=source, scan=scan)
 
 
+def _report_encoder(columns: ColumnTable, reporter: Progress) -> None:
+    """Say how many columns of a table are encoded, and warn of those that are left out."""
+    left_out = columns.left_out
+    reporter.note(
+        f"encoder: {counted(len(columns) - len(left_out), 'column')} of a table, encoded by ranks and categories as "
+        '`dkfeat plan --scan` shows; features_as="columns" (--features-as columns) takes numbers as they are'
+    )
+    if left_out:
+        shown = [f"{printable(column.name)}: {column.reason}" for column in left_out[:_SHOWN]]
+        shown += [f"and {len(left_out) - _SHOWN:,} more"] if len(left_out) > _SHOWN else []
+        logger.warning("%s left out: %s", counted(len(left_out), "column"), "; ".join(shown))
+
+
 def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, encoder: Any = "auto") -> Resolved:
     """Take unset options from the target's spec, then from `like`, then from the files' metadata.
 
