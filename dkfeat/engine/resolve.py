@@ -165,8 +165,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         Shard layout; None: the target's layout, else the map's own.
     encoder : TableEncoder, "auto" or None
         Encoder, fitted or not; it is never changed. "auto": the encoder of the existing spec if there is one; for a new
-        data set `TableEncoder` with the map's seed, if the source has columns of a table and the map is one of
-        `TABLE_MAPS`.
+        data set `TableEncoder` with the map's seed, if the source has columns of a table, and the map is gcws or dart.
 
     Returns
     -------
@@ -271,18 +270,20 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
 
 def with_encoder(source: Source, files: Sequence[SourceFile], encoder: TableEncoder) -> Source:
     """Return a source with an encoder, and the options that its files determine, if they hold columns of a table."""
+    if encoder.__sklearn_is_fitted__() and getattr(source, "features", ()) is None:
+        source = source.replaced(features=tuple(encoder.feature_names_in_), features_as="table")
     found = source.replaced(encoder=encoder).inspect(files)
     return found if getattr(found, "features_as", None) == "table" else source
 
 
-TABLE_MAPS = ("gcws", "dart")
-"""Names of the maps before which columns of a table are encoded unless the caller decides."""
+_TABLES = (("auto", "gcws"), ("auto", "dart"))
+"""Options `features_as`, and names of maps, with which columns are encoded unless the caller decides."""
 
 
 def _usual_encoder(source: Source, map: FeatureMap) -> TableEncoder | None:
     """Return an encoder that is not fitted yet if rows of the source are those of a table, as far as options say."""
     features_as = getattr(source, "features_as", None)
-    if features_as != "table" and not (features_as == "auto" and map.name in TABLE_MAPS):
+    if source.n_features is not None or not (features_as == "table" or (features_as, map.name) in _TABLES):
         return None
     from dkfeat.encoders.table import TableEncoder  # late: loads scikit-learn
 

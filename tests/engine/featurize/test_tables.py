@@ -193,6 +193,20 @@ def test_featurize__takes_an_encoder_for_tables_alone(tiny_folder, tmp_path):
         featurized(source, tmp_path / "features", encoder=TableEncoder())
 
 
+def test_featurize__takes_a_fitted_encoder_and_its_columns(made, tmp_path):
+    encoder = TableEncoder(random_state=1).fit(make_table(seed=7).select(["city", "age"]))
+    source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind")
+    featurized(source, tmp_path / "features", map=clone(MAP).fit_width(encoder.n_features_out), encoder=encoder)
+    assert dkfeat.open_shards(tmp_path / "features").spec["input"]["features"] == ["city", "age"]
+    assert np.array_equal(codes(tmp_path / "features"), expected(encoder, make_table().select(["age", "city"])))
+
+
+def test_featurize__with_a_map_fitted_to_numbers_reads_numbers(made, tmp_path):
+    source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind", features=("age", "member"))
+    featurized(source, tmp_path / "features", map=clone(MAP).fit_width(2))
+    assert dkfeat.open_shards(tmp_path / "features").encoder is None
+
+
 def test_labels__name_classes_before_they_occur(tmp_path):
     pq.write_table(make_table(40), tmp_path / "a.parquet")
     source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind", labels=["wide", "flat", "narrow"])
