@@ -110,9 +110,9 @@ def load_pipeline(
     Returns
     -------
     pipeline : sklearn.pipeline.Pipeline
-        Steps ``encoder`` (for tables), ``map`` and ``linear``; the last has ``coef_``, ``intercept_`` and ``classes_``. ``predict``,
-        ``decision_function`` and ``predict_proba`` return the same as the model's methods. The pipeline is trained
-        already, and ``fit`` raises an error.
+        Steps ``encoder`` (for tables), ``map`` and ``linear``; the last has ``coef_``, ``intercept_`` and ``classes_``.
+        ``predict``, ``decision_function`` and ``predict_proba`` return the same as the model's methods. The pipeline is
+        trained already, and ``fit`` raises an error.
 
     Raises
     ------
