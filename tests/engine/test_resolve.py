@@ -59,7 +59,8 @@ def test_resolve__labels_that_are_given_need_no_scan(tiny_folder, tmp_path, labe
     assert found.spec["input"]["label_dtype"] == kind
     assert found.spec == resolved(text, gcws(), scan=no_scan, target=("there", found.spec)).spec
     path = write(tmp_path / "rows.parquet", {"label": [-1.0, 1.0], "x": [1.0, 2.0]})
-    assert resolved(dkfeat.ParquetSource(path, labels=labels), gcws(), scan=no_scan).source.label_dtype == kind
+    rows = dkfeat.ParquetSource(path, features_as="columns", labels=labels)
+    assert resolved(rows, gcws(), scan=no_scan).source.label_dtype == kind
 
 
 def test_resolve__same_spec_whatever_resolved_it(source):

@@ -30,7 +30,9 @@ def table(tmp_path, tiny_rows):
 
 def wide(path, **options):
     features = [f"c{column:03d}" for column in range(300)]
-    return dkfeat.ParquetSource(path, **{"features": features, "blocksize": 200_000, **options})
+    return dkfeat.ParquetSource(
+        path, **{"features": features, "features_as": "columns", "blocksize": 200_000, **options}
+    )
 
 
 def test_kept_columns__come_back_with_their_rows(tmp_path, table):
@@ -98,7 +100,7 @@ def test_batches__of_new_files_take_the_spec_over(tmp_path, tiny_rows):
     folder = tmp_path / "source"
     folder.mkdir()
     write(folder / "day1.parquet", {**feature_columns(X[:150], "columns"), "label": y[:150]})
-    first = featurized(str(folder), tmp_path / "out")
+    first = featurized(dkfeat.ParquetSource(str(folder), features_as="columns"), tmp_path / "out")
     columns = {**feature_columns(X[150:], "columns"), "label": y[150:].astype(float), "new": np.ones(250)}
     write(folder / "day2.parquet", dict(reversed(columns.items())))  # order and further columns do not matter
     second = featurized(str(folder), tmp_path / "out", map=None)
@@ -221,7 +223,7 @@ def test_cluster__gives_the_same_shards(tmp_path, table, cluster_client):
 
 def test_command_line__names_columns(tmp_path, table):
     options = ["--n-components", 8, "--features", "c000,c001", "--features", "c002", "--label", "day", "--weight", "w"]
-    options += ["--id", "name", "--filters", "day < 3", "--filters", "c000 >= -9", "--no-progress"]
+    options += ["--features-as", "columns", "--id", "name", "--filters", "day < 3", "--filters", "c000 >= -9", "--no-progress"]
     run("featurize", table, *options, "--out", tmp_path / "out")
     data = dkfeat.open_shards(tmp_path / "out")
     assert (data.n_rows, data.classes.tolist(), data.spec["input"]["n_features"]) == (300, [0, 1, 2], 3)
@@ -234,7 +236,7 @@ def test_command_line__names_columns(tmp_path, table):
 
 def test_command_line__errors_begin_with_their_place(tmp_path):
     path = write(tmp_path / "rows.parquet", {"label": [0, 1], "x": [1.0, None]})
-    result = run("featurize", path, "--no-progress", "--out", tmp_path / "out", status=2)
+    result = run("featurize", path, "--features-as", "columns", "--out", tmp_path / "out", status=2)
     assert result.stderr.splitlines()[0].startswith(f"dkfeat: error: {path}: row group 0, row 1, column x: a null, ")
 
 
@@ -284,7 +286,7 @@ def test_filters__number_beyond_the_type_of_the_column(tmp_path):
 
 def test_filters__that_no_row_passes_are_reported(tmp_path, caplog):
     path = write(tmp_path / "rows.parquet", {"label": [0, 1], "u": [1, 2]})
-    source = dkfeat.ParquetSource(path, filters=[("u", ">", 5)])
+    source = dkfeat.ParquetSource(path, features_as="columns", filters=[("u", ">", 5)])
     manifest = dkfeat.featurize(source, tmp_path / "out", dkfeat.GCWSFeatures(n_components=8), progress=False)
     assert manifest.rows == 0
     assert "no row of the new files passes filters=" in caplog.text

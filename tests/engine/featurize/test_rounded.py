@@ -50,7 +50,7 @@ def test_parquet__one_warning_about_the_first(tmp_path, caplog, kind):
         table = table.append_column("at", pa.array([[0, 1]] * 4))
         features = {"features": ("at", "y"), "features_as": "sparse", "n_features": 2}
     pq.write_table(table.append_column("label", label), tmp_path / "a.parquet", 2)
-    given = {} if kind == "columns" else features
+    given = {"features_as": "columns"} if kind == "columns" else features
     featurized(dkfeat.ParquetSource(str(tmp_path / "a.parquet"), blocksize=1, **given), tmp_path / "out")
     (message,) = caplog.messages
     assert message.startswith(
@@ -93,7 +93,8 @@ def test_warning__if_and_only_if_the_number_changes(tmp_path, caplog, number, dt
     caplog.clear()
     array = np.array([[1, number]], kind)
     pq.write_table(pa.table({"x": array[0], "label": [0, 1]}), tmp_path / "a.parquet")
-    featurized(dkfeat.ParquetSource(str(tmp_path / "a.parquet"), dtype=dtype), tmp_path / "parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), features_as="columns", dtype=dtype)
+    featurized(source, tmp_path / "parquet")
     assert len(caplog.messages) == changes
     for X in (array, sparse.csr_matrix(array)) if dtype == "float64" else ():
         with warnings.catch_warnings(record=True) as caught:
