@@ -188,6 +188,8 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
     for named, in_full in ((target, True), (like, False)):
         if named is not None:
             remedy = opened.remedy if in_full else "give another `like`"
+            if "encoder" in named[1] and not in_full:
+                check_has_columns(source, named[0], remedy)
             source = inherit_source(source, *named, in_full=in_full, remedy=remedy)
             map = inherit_map(map, *named, opened.folders, remedy)
             encoder = inherit_encoder(encoder, *named, opened.folders, remedy)
@@ -214,6 +216,11 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
                 f"encoder={encoder!r:.100} is for the columns of a table in Parquet files, but these rows are read as "
                 f"{getattr(source, 'features_as', source.kind)}; leave it out"
             )
+    elif getattr(source, "features_as", None) == "table":
+        raise ConfigError(
+            'features_as="table" reads columns for an encoder, but encoder=None; leave one of them out, or pass '
+            'features_as="columns" for columns of numbers as they are'
+        )
     if not source.is_resolved:
         source = source.inspect(opened.files)
     return Resolved(opened=opened, source=source, map=map, layout=layout)
@@ -405,6 +412,8 @@ def inherit_row_options(
     SpecConflictError
         If the source sets another option than those rows have.
     """
+    if encoder is not None:
+        check_has_columns(source, name, remedy)
     left_out = source.label_options
     if source.label_dtype == "auto":
         source = source.replaced(label_dtype="int64" if options.get("classes") else label_dtype)
@@ -412,13 +421,17 @@ def inherit_row_options(
     if options:
         source = inherit_source(source, name, {"input": options}, in_full=False, remedy=remedy)
     if encoder is not None:
-        if source.kind != "parquet":
-            raise SpecConflictError(
-                f"{name} was made from the columns of a table, which text of LIBSVM does not have; give Parquet files "
-                f"with these columns, or {remedy}"
-            )
         source = source.replaced(encoder=encoder)
     return source if "label" in left_out else source.without_absent_label(files)
+
+
+def check_has_columns(source: Source, name: str, remedy: str) -> None:
+    """Raise SpecConflictError if a source has no columns for the encoder of other rows, which `name` was made from."""
+    if source.kind != "parquet":
+        raise SpecConflictError(
+            f"{name} was made from the columns of a table, which text of LIBSVM does not have; give Parquet files "
+            f"with these columns, or {remedy}"
+        )
 
 
 def inherit_map(

@@ -160,6 +160,11 @@ class Scan:
                     "another column by label= (--label), or store numbers in it"
                 )
             classes = tuple(sorted(set().union(*(each or () for each in sets)), key=str.encode))
+            if not classes:
+                raise ConfigError(
+                    "labels are words, which name the classes, but the source has no rows; name the words in labels= "
+                    "(--labels), or read a source with rows first"
+                )
         if classes is not None:
             labels = tuple(range(len(classes)))
         elif None not in sets:

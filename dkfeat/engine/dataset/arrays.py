@@ -207,6 +207,11 @@ def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any])
 def _arrays(source: Source) -> tuple[da.Array, ...]:
     files = source.files()
     source = source.inspect(files)
+    if getattr(source, "features_as", None) == "table":
+        raise ConfigError(
+            'features_as="table" reads columns for an encoder in a run, but blocks of Dask arrays hold numbers; leave '
+            "it and encoder= out to read columns of numbers, or encode a Dask DataFrame by dkfeat.TableEncoder"
+        )
     row_chunks: Sequence[float]
     if source.is_resolved and getattr(source, "filters", None) is None:
         splits = source.splits(files)

@@ -17,7 +17,7 @@ from dkfeat.blocks import Split, take_rows
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
-from dkfeat.errors import ParquetError, SpecConflictError
+from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
 from dkfeat.maps import FeatureMap, from_spec
 from dkfeat.messages import printable
 from dkfeat.sources.base import Scan, Source
@@ -125,6 +125,11 @@ def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, pro
 
 def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) -> TableEncoder:
     """Fit a copy of the source's encoder to rows that its seed draws; see `draw_rows` for the arguments."""
+    if not scan.n_rows:
+        raise ConfigError(
+            "the encoder of a table is fitted to rows of the source, but it has none; featurize a source with rows "
+            "first, or pass encoder=None (--features-as columns) for columns of numbers as they are"
+        )
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="encoder")
     return clone(source.encoder)._fit_drawn(scan.n_rows, draw)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -61,10 +62,10 @@ class Schema:
         """Return the names of all columns, except those in `leave_out` and the index of a pandas table."""
         return [name for name in self._names if name not in leave_out | self._index]
 
-    def check_encoder(self, encoder: Any) -> None:
-        """Check that a fitted encoder takes the columns."""
+    def check_encoder(self, encoder: Any, names: Sequence[str]) -> None:
+        """Check that a fitted encoder takes the columns of these names."""
         try:
-            encoder.check_schema(pa.schema(self._types.items()))
+            encoder.check_schema(pa.schema([(name, self._types[name]) for name in names]))
         except InputError as fault:
             raise ParquetError(str(fault), path=self._path) from None
 
@@ -111,6 +112,10 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
         else:
             takes_all = is_table or (features_as == "auto" and options.encoder is not None)
             features = tuple(schema.columns(used) if takes_all else schema.numbers(used))
+            if takes_all and options.is_encoded:
+                schema.check_encoder(options.encoder, features)
+                known = {column.name for column in options.encoder.describe()}
+                features = tuple(name for name in features if name in known)
         if not features:
             reason = (
                 "no column of numbers is left for features; name those to read by features= (--features), a column of "
@@ -130,7 +135,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
             features_as = "table"
     found: dict[str, Any] = {"features": features, "features_as": features_as}
     if options.n_features is None:
-        found["n_features"] = _width(types, features_as)
+        found["n_features"] = _width(types, features_as, options)
     label = pa.int64() if options.label is None else schema.type_of(options.label, "label")
     value = _list_value(label)
     if options.multilabel == "auto":
@@ -186,19 +191,20 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
                 reason = f"is {kind}, but feature columns are numbers; leave it out{remedy}"
                 raise schema.error(name, reason)
     if options.features_as in ("columns", "table"):
-        if options.n_features != _width(types, options.features_as):
-            raise ConfigError(
-                f"features are {len(types):,} columns, but n_features={options.n_features:,}; the two must be equal"
-            )
+        if options.n_features != (width := _width(types, options.features_as, options)):
+            remedy = "the two must be equal"
+            if options.features_as == "table":
+                remedy = f'their encoder makes {width:,} features; leave it out, or pass features_as="columns"'
+            raise ConfigError(f"features are {len(types):,} columns, but n_features={options.n_features:,}; {remedy}")
         if options.is_encoded:
-            schema.check_encoder(options.encoder)
+            schema.check_encoder(options.encoder, features)
         return
     if options.features_as == "vector":
         kind = types[0]
         if len(types) > 1 or _vector_value(kind) is None:
             reason = f"is {kind}, but a vector is one column of lists of numbers, or of float32 as fixed-size binary"
             raise schema.error(features[0], reason)
-        width = _width(types, "vector")
+        width = _width(types, "vector", options)
         if None not in (width, options.n_features) and width != options.n_features:
             raise schema.error(features[0], f"holds vectors of {width:,} values, but n_features={options.n_features:,}")
         return
@@ -244,10 +250,12 @@ def _layout(types: list[pa.DataType]) -> str:
     return "vector" if len(types) == 1 and _vector_value(types[0]) is not None else "columns"
 
 
-def _width(types: list[pa.DataType], features_as: str) -> int | None:
-    """Return the number of features if the types of their columns determine it."""
-    if features_as in ("columns", "table"):
-        return len(types) << (32 if features_as == "table" else 0)
+def _width(types: list[pa.DataType], features_as: str, options: ParquetOptions) -> int | None:
+    """Return the number of features if the types of their columns, or their encoder, determine it."""
+    if features_as == "columns":
+        return len(types)
+    if features_as == "table":
+        return int(options.encoder.n_features_out) if options.is_encoded else len(types) << 32
     if features_as == "vector" and pa.types.is_fixed_size_list(types[0]):
         return int(types[0].list_size)
     if features_as == "vector" and pa.types.is_fixed_size_binary(types[0]):

@@ -300,7 +300,7 @@ class ParquetSource(ParquetOptions):
         if column is None:
             return batch.error(None, position, reason, REFUSED)
         if self.features_as in ("columns", "table"):
-            name = names[column >> 32 if self.features_as == "table" else column]
+            name = self.encoder.describe()[column >> 32].name if self.is_encoded else names[column]
             return batch.error(name, position, reason, REFUSED)
         return batch.error(names[-1], position, f"{reason} (column {column:,} of the features)", REFUSED)
 

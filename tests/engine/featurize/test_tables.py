@@ -16,7 +16,9 @@ from sklearn.base import clone
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.encoders.table import TableEncoder
+from dkfeat.engine.resolve import with_encoder
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
+from dkfeat.sources.pieces import RejectedRow
 from tests.engine.helpers import featurized
 
 MAP = dkfeat.DartFeatures(32, random_state=5)
@@ -193,18 +195,49 @@ def test_featurize__takes_an_encoder_for_tables_alone(tiny_folder, tmp_path):
         featurized(source, tmp_path / "features", encoder=TableEncoder())
 
 
-def test_featurize__takes_a_fitted_encoder_and_its_columns(made, tmp_path):
-    encoder = TableEncoder(random_state=1).fit(make_table(seed=7).select(["city", "age"]))
-    source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind")
-    featurized(source, tmp_path / "features", map=clone(MAP).fit_width(encoder.n_features_out), encoder=encoder)
-    assert dkfeat.open_shards(tmp_path / "features").spec["input"]["features"] == ["city", "age"]
-    assert np.array_equal(codes(tmp_path / "features"), expected(encoder, make_table().select(["age", "city"])))
-
-
 def test_featurize__with_a_map_fitted_to_numbers_reads_numbers(made, tmp_path):
     source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind", features=("age", "member"))
     featurized(source, tmp_path / "features", map=clone(MAP).fit_width(2))
     assert dkfeat.open_shards(tmp_path / "features").encoder is None
+
+
+@pytest.mark.parametrize("words", [(), ("wide", "narrow")])
+def test_featurize__without_rows_says_what_to_do(made, tmp_path, words):
+    filters = [("age", ">", 500)]
+    source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind", labels=words or None, filters=filters)
+    text = r"rows first.*encoder=None \(--features-as columns\)" if words else r"labels= \(--labels\).*rows first"
+    for target in (dkfeat.plan, featurized):
+        with pytest.raises(ConfigError, match=text):
+            target(source, tmp_path / "none", map=MAP, **({"scan": True} if target is dkfeat.plan else {}))
+    assert featurized(source, tmp_path / "like", map=None, like=made / "features").rows == 0
+
+
+def test_featurize__reads_the_columns_that_a_given_encoder_knows(made, tmp_path):
+    table = make_table().drop(["kind"])
+    encoder = fitted(make_table().select(["city", "age", "kind"]).append_column("gone", pa.array(np.ones(600))))
+    source = dkfeat.ParquetSource(str(made / "*.parquet"), label="kind")
+    featurized(source, tmp_path / "features", map=MAP, encoder=encoder)
+    assert np.array_equal(codes(tmp_path / "features"), expected(encoder, table.select(["age", "city"])))
+    with pytest.raises(ParquetError, match=r"a\.parquet: the table has no column 'city'"):
+        featurized(source.replaced(features=["age"]), tmp_path / "age", map=MAP, encoder=encoder)
+    (split, _) = (found := with_encoder(source.replaced(labels=["wide", "narrow"]), source.files(), encoder)).splits()
+    error = found.rejected_row_error(split, next(found.read(split)), RejectedRow(1, 1 << 32, "too high"))
+    assert "row group 0, row 1, column age: too high" in str(error)  # in fit, not in the file, age is second
+
+
+def test_tables__cannot_be_read_without_an_encoder(made, tiny_folder, tmp_path):
+    path = str(made / "a.parquet")
+    with pytest.raises(ConfigError, match='features_as="table".*Dask'):
+        dkfeat.read_parquet(path, label="kind", features_as="table")
+    with pytest.raises(ConfigError, match='features_as="table".*encoder=None'):
+        featurized(dkfeat.ParquetSource(path, features_as="table"), tmp_path / "none", map=MAP, encoder=None)
+    text = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), n_features=300, zero_based=False)
+    with pytest.raises(SpecConflictError, match="made from the columns of a table.*Parquet"):
+        featurized(text, tmp_path / "like", map=None, like=made / "features")
+    with pytest.raises(SpecConflictError, match="made from the columns of a table.*Parquet"):
+        dkfeat.predict(dkfeat.load_model(made / "model"), text, tmp_path / "predictions", progress=False)
+    with pytest.raises(ConfigError, match="n_features=5; their encoder makes 21,474,836,480 features; leave it out"):
+        featurized(dkfeat.ParquetSource(path, label="kind", n_features=5), tmp_path / "five", map=MAP)
 
 
 def test_labels__name_classes_before_they_occur(tmp_path):
