@@ -240,14 +240,27 @@ def encoder_options(command: Command) -> Command:
     return apply_options(command, heading("Columns of a table"), *made)
 
 
-def make_encoder(options: dict[str, Any]) -> Any:
+def make_encoder(options: Mapping[str, Any]) -> Any:
     """Make an unfitted encoder if one of the options of `encoder_options` is given; else "auto"."""
-    given = {name: options[name] for name in declared_by(ENCODERS) if options.get(name) not in (None, ())}
-    if not given:
+    return build_encoder({name: options[name] for name in declared_by(ENCODERS) if options.get(name) not in (None, ())})
+
+
+def build_encoder(params: Mapping[str, Any] | None) -> Any:
+    """Make an unfitted encoder of these parameters; "auto" without any.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter does not exist, or has a wrong value; the message suggests known names.
+    """
+    if not params:
         return "auto"
     from dkfeat.encoders.table import TableEncoder
 
-    return TableEncoder(**given)
+    _check_known("the encoder of tables", params, TableEncoder().get_params())
+    encoder = TableEncoder(**params)
+    encoder._checked_params()
+    return encoder
 
 
 def make_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
@@ -312,8 +325,11 @@ def build_map(config: MapConfig) -> FeatureMap:
     if config.name not in CLASSES:
         raise ConfigError(f"there is no map {config.name!r}; {nearest(config.name, list(CLASSES), 'maps')}")
     cls = map_class(config.name)
-    known = sorted(cls().get_params())
-    for name in config.params:
-        if name not in known:
-            raise ConfigError(f"the map {config.name} has no parameter {name!r}; {nearest(name, known, 'parameters')}")
+    _check_known(f"the map {config.name}", config.params, cls().get_params())
     return cls(**config.params)
+
+
+def _check_known(owner: str, params: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name in params:
+        if name not in known:
+            raise ConfigError(f"{owner} has no parameter {name!r}; {nearest(name, sorted(known), 'parameters')}")

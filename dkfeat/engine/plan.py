@@ -27,7 +27,7 @@ from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name
-from dkfeat.store.manifest.metadata import newest_manifest
+from dkfeat.store.manifest.metadata import columns_of, newest_manifest
 from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
 
@@ -242,10 +242,11 @@ class Plan:
                 "unknown: featurize draws rows from the whole source, and reads the splits with such rows"
             )
         if self.spec is not None:
-            output, given = self.spec["output"], self.spec["input"]
-            width = len(given["features"]) if "encoder" in self.spec else given["n_features"]
+            output = self.spec["output"]
             size = counted(output["row_bytes"], "byte")
-            facts["features"] = f"{counted(width, 'column')} → {output['n_features_out']:,}, {size} a row"
+            facts["features"] = (
+                f"{counted(columns_of(self.spec), 'column')} → {output['n_features_out']:,}, {size} a row"
+            )
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
         if self.map_costs is not None and self.map_costs.cheaper is not None:

@@ -22,7 +22,7 @@ from dkfeat.sources.base import Source
 from dkfeat.store.commit.batch import Batch
 from dkfeat.store.commit.begin import begin
 from dkfeat.store.commit.run_log import read_logs
-from dkfeat.store.manifest.manifest import Manifest, labels_shown
+from dkfeat.store.manifest.manifest import Manifest, labels_named, labels_shown
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
 
@@ -237,19 +237,19 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
         split, row = totals.rounded
         logger.warning("%s", source.describe_rounded(split.files[row.file], row))
     if source.label_dtype == "int64":  # other labels may be values of a regression
-        _warn_of_new_labels(run, totals.labels)
+        _warn_of_new_labels(run, totals.labels, source)
     new_files = () if run.plan is None else run.plan.files
     warn_unterminated([file for file in new_files if not totals.final_newlines.get(file.name, True)], source)
 
 
-def _warn_of_new_labels(run: Batch, labels: Sequence[int | float] | None) -> None:
+def _warn_of_new_labels(run: Batch, labels: Sequence[int | float] | None, source: Source) -> None:
     """Warn of labels that no earlier batch has."""
     if run.manifest is None or run.plan is None or run.manifest.labels is None or labels is None:
         return
     new = sorted(set(labels) - set(run.manifest.labels))
     if new:
         text = "%s: batch %d has labels that no earlier batch has: %s"
-        logger.warning(text, run.storage.url, run.plan.number, labels_shown(new))
+        logger.warning(text, run.storage.url, run.plan.number, labels_shown(labels_named(new, source.to_mapping())))
 
 
 def _known_rows(source: Source, splits: Sequence[Split]) -> int | None:

@@ -326,7 +326,7 @@ class LinearModel:
             For rows with another number of columns, or codes with another number of bytes per row.
         """
         if not isinstance(X, PackedCodes):
-            if self.encoder is not None and not issparse(X):
+            if self.encoder is not None and not (issparse(X) and X.shape[1] == self.encoder.n_features_out):
                 X = self.encoder.transform(X)
             X = self.map.encode(X)
         elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):

@@ -21,6 +21,7 @@ from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
 from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
 from dkfeat.store.commit.status import Status, status
+from dkfeat.store.manifest.manifest import labels_named
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset
@@ -274,7 +275,8 @@ def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict
     if labels is None or data is None or not labels.counts:
         return {"label_chart": "", "labels_note": "", "label_rows": []}
     shown = sorted(sorted(labels.counts.items(), key=lambda pair: -pair[1])[:MOST_SHOWN])
-    rows = [(show_label(label), count) for label, count in shown]
+    names = labels_named([label for label, _ in shown], data.spec["input"])
+    rows = [(show_label(name), count) for name, (_, count) in zip(names, shown, strict=True)]
     note = f"Rows of each label, {labels.rows:,} in all"
     if labels.n_shards < len(data.manifest.shards):
         note += f", of {counted(labels.n_shards, 'shard')} spread over the data set"

@@ -196,7 +196,7 @@ def test_verify__a_model_whole_and_damaged(job, tmp_path):
         (("featurize", "a.svm"), "--out must be given"),
         (("featurize", "a.svm", "--out", "b", "--map", "gcsw"), "did you mean 'gcws'?"),
         (("featurize", "a.svm", "--out", "b", "--zero-based", "maybe"), "none of auto, true and false"),
-        (("featurize", "a.svm", "--out", "b", "--labels", "x"), "not a list of numbers"),
+        (("featurize", "a.svm", "--out", "b", "--labels", "x"), "labels holds 'x', but labels are finite numbers"),
         (("featurize", "a.svm", "--out", "b", "--like", "c", "--i-bits", "4"), "leave out --i-bits"),
         (("featurize", "none.svm", "--out", "b"), "none.svm"),
         (("featurize", "rows.svm", "--out", "b", "--no-progress", "--n-components", "0"), "n_components"),

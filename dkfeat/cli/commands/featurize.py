@@ -130,6 +130,8 @@ def plan(
         "rows": made.n_rows,
         "size": made.output_bytes,
         "features": None if made.spec is None else made.spec["output"]["n_features_out"],
+        "needs_encoder": made.needs_encoder,
+        "columns": None if made.columns is None else made.columns.rows(),
         "map_costs": None if made.map_costs is None else asdict(made.map_costs),
     }
     print_result(record)

@@ -41,6 +41,8 @@ def inspect(target: str, storage_options: dict[str, Any] | None) -> None:
 
 def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
+    from dkfeat.store.manifest.manifest import labels_named
+    from dkfeat.store.manifest.metadata import encoder_shown
 
     data = open_shards(target, storage_options=options)
     manifest = data.manifest
@@ -53,10 +55,11 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
         "bad_rows": manifest.n_bad_rows,
         "bad_rows_by_reason": manifest.bad_rows,
         "bad_rows_by_source": {source.name: source.n_bad_rows for source in manifest.sources if source.n_bad_rows},
-        "labels": None if manifest.labels is None else list(manifest.labels),
+        "labels": None if manifest.labels is None else labels_named(manifest.labels, data.spec["input"]),
         "shards": len(manifest.shards),
         "size": manifest.size,
         "features": data.map.n_features_out,
+        "encoder": encoder_shown(data.spec.get("encoder")),
         "map": dict(data.spec["map"]),
         "input": dict(data.spec["input"]),
         "layout": data.spec["output"]["layout"],
@@ -75,14 +78,17 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
 
 def _of_model(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     from dkfeat.learn.model import load_model
+    from dkfeat.store.manifest.metadata import encoder_shown
 
     model = load_model(target, storage_options=options)
+    encoder = None if model.encoder is None else model.encoder.to_spec()
     last = model.history[-1] if model.history else {}
     return {
         "kind": "model",
         "target": target,
-        "labels": model.classes.tolist(),
+        "labels": model.names.tolist(),
         "features": model.coef.shape[1],
+        "encoder": encoder_shown(encoder),
         "map": dict(model.map_spec),
         "input": dict(model.input_spec),
         "training": dict(model.training),
@@ -95,8 +101,14 @@ def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
     if key == "labels" and value is None:
         return "more than 10,000 values"
     if key == "map":
-        shown = {"n_features": value["n_features"], **value.get("params", {}), "seed": value.get("seed")}
+        width = {} if record["encoder"] else {"n_features": value["n_features"]}
+        shown = {**width, **value.get("params", {}), "seed": value.get("seed")}
         return f"{value['map']} version {value['version']}: {_settings(shown)}"
+    if key == "encoder" and value:
+        left = f", {value['left_out']:,} left out" if value["left_out"] else ""
+        own = {name: value[name] for name in value if name not in ("encoder", "version", "columns", "left_out")}
+        columns = f"{counted(value['columns'], 'column')}{left}"
+        return f"{value['encoder']} version {value['version']}: {columns}, {_settings(own)}"
     if key == "size":
         return show_size(value, record["rows"])
     if isinstance(value, Mapping):

@@ -19,7 +19,7 @@ from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import LOG, DkfeatCommand, text_of
 from dkfeat.cli.options import output_options, progress_of, resolve_options, target_of
 from dkfeat.cli.output import note, print_result
-from dkfeat.cli.rows import build_map
+from dkfeat.cli.rows import build_encoder, build_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
 from dkfeat.messages import counted
 from dkfeat.sources.formats import as_source
@@ -53,6 +53,8 @@ def load_job(path: str, needs: str | None = None) -> config.JobConfig:
             with errors_at(f"{path}: {section}[{number}].map"):
                 if getattr(part, "map", None) is not None:
                     build_map(part.map)
+            with errors_at(f"{path}: {section}[{number}].encoder"):
+                build_encoder(getattr(part, "encoder", None))
     return job
 
 
@@ -95,7 +97,6 @@ def _with_own_report(run: config.RunConfig, number: int) -> config.RunConfig:
 
 def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manifest:
     """Run one `featurize` part of a job file."""
-    from dkfeat.cli.rows import make_encoder
     from dkfeat.engine.featurize import featurize
     from dkfeat.engine.open import with_bad_rows
 
@@ -104,7 +105,7 @@ def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manife
         _target(part, run, on_changed_source=part.on_changed_source),
         None if part.map is None else build_map(part.map),
         like=part.like,
-        encoder=make_encoder(dict(part.encoder or {})),
+        encoder=build_encoder(part.encoder),
         layout=part.layout,
         client=run,
         progress=run.progress,

@@ -23,7 +23,8 @@ from dkfeat.filesystems.urls import is_url
 from dkfeat.html import card
 from dkfeat.messages import counted, printable, show_label
 from dkfeat.sources.pieces import join_blocks
-from dkfeat.store.manifest.manifest import Manifest, labels_shown
+from dkfeat.store.manifest.manifest import Manifest, labels_named, labels_shown
+from dkfeat.store.manifest.metadata import columns_of
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.storage import is_read_only, open_storage
@@ -150,11 +151,12 @@ class ShardDataset:
         if not self.has_features:
             facts["holds"] = f"{self.layout}: {', '.join(manifest.schema)}"
         else:
-            columns = f"{counted(manifest.n_features, 'column')} → {output['n_features_out']:,}"
+            columns = f"{counted(columns_of(self.spec), 'column')} → {output['n_features_out']:,}"
             facts["features"] = f"{columns}, {counted(output['row_bytes'], 'byte')} a row as {output['layout']}"
         facts["map"] = map_shown(self.spec["map"])
         if "label" in manifest.schema:
-            facts["labels"] = labels_shown(manifest.labels)
+            labels = None if manifest.labels is None else labels_named(manifest.labels, self.spec["input"])
+            facts["labels"] = labels_shown(labels)
         return card("ShardDataset", facts)
 
     @property

@@ -295,7 +295,13 @@ _SHOWN = 10
 """Maximum number of sources and labels in cards."""
 
 
-def labels_shown(labels: Sequence[int | float] | None) -> str:
+def labels_named(labels: Sequence[int | float], given: Mapping[str, Any]) -> list[Any]:
+    """Return labels as the source has them: those that number words, by the input options of a spec, as words."""
+    words = given.get("classes")
+    return [words[int(label)] for label in labels] if words else list(labels)
+
+
+def labels_shown(labels: Sequence[Any] | None) -> str:
     """Format a label set for display: all of a few labels, else their number and range."""
     if labels is None:
         return "more than 10,000 values, or not known"

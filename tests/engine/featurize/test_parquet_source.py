@@ -223,7 +223,17 @@ def test_cluster__gives_the_same_shards(tmp_path, table, cluster_client):
 
 def test_command_line__names_columns(tmp_path, table):
     options = ["--n-components", 8, "--features", "c000,c001", "--features", "c002", "--label", "day", "--weight", "w"]
-    options += ["--features-as", "columns", "--id", "name", "--filters", "day < 3", "--filters", "c000 >= -9", "--no-progress"]
+    options += [
+        "--features-as",
+        "columns",
+        "--id",
+        "name",
+        "--filters",
+        "day < 3",
+        "--filters",
+        "c000 >= -9",
+        "--no-progress",
+    ]
     run("featurize", table, *options, "--out", tmp_path / "out")
     data = dkfeat.open_shards(tmp_path / "out")
     assert (data.n_rows, data.classes.tolist(), data.spec["input"]["n_features"]) == (300, [0, 1, 2], 3)

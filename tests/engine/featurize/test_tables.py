@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
 
 import numpy as np
@@ -11,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 import dkfeat
 from dkfeat.cli import cli
 from dkfeat.encoders.table import TableEncoder
 from dkfeat.engine.resolve import with_encoder
-from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
+from dkfeat.errors import ConfigError, InputError, ParquetError, SpecConflictError
 from dkfeat.sources.pieces import RejectedRow
 from tests.engine.helpers import featurized
 
@@ -249,6 +251,15 @@ def test_labels__name_classes_before_they_occur(tmp_path):
     assert set(model.predict(make_table(40).drop(["kind"]))) <= {"wide", "narrow"}
 
 
+def test_model__says_that_it_takes_tables(made):
+    model = dkfeat.load_model(made / "model")
+    for rows in (np.zeros((2, 5)), csr_matrix((2, 5))):
+        with pytest.raises(InputError, match="an encoder takes a table"):
+            model.predict(rows)
+    table = make_table(50).drop(["kind"])
+    assert np.array_equal(model.predict(model.encoder.transform(table)), model.predict(table))
+
+
 def test_compare__trains_on_encoded_rows(tmp_path):
     pq.write_table(make_table(400), tmp_path / "a.parquet")
     source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
@@ -268,3 +279,44 @@ def test_commands__show_and_set_encodings(made, tmp_path, monkeypatch):
     assert dkfeat.open_shards(tmp_path / "new").encoder.missing == "indicator"
     assert run(*words[:-1], tmp_path / "numbers", "--features-as", "columns", "--features", "age").exit_code == 0
     assert dkfeat.open_shards(tmp_path / "numbers").encoder is None
+
+
+@pytest.mark.parametrize("folder", ["features", "model"])
+def test_inspect__shows_words_and_the_size_of_the_encoder(made, folder):
+    record = json.loads(run("inspect", made / folder, "--json").output)
+    assert record["labels"] == ["narrow", "wide"]
+    assert record["encoder"] == {
+        "encoder": "table",
+        "version": 1,
+        "seed": 5,
+        "columns": 5,
+        "left_out": 0,
+        "categories": [],
+        "missing": "ignore",
+    }
+    text = run("inspect", made / folder).output
+    assert "table version 1: 5 columns, seed=5" in text
+    assert "2 (narrow, wide)" in text
+
+
+@pytest.mark.parametrize(
+    ("encoder", "text"),
+    [("{categores: [age]}", "did you mean 'categories'"), ("{missing: nothing}", "missing='nothing'")],
+)
+def test_job_files__name_a_wrong_parameter_of_the_encoder(tmp_path, encoder, text):
+    job = f"featurize: [{{source: {{urlpath: a.parquet}}, out: out, map: {{name: gcws}}, encoder: {encoder}}}]"
+    (tmp_path / "job.yaml").write_text(job)
+    result = run("config", "check", tmp_path / "job.yaml")
+    assert result.exit_code == 2
+    assert "featurize[0].encoder" in result.output
+    assert text in result.output
+
+
+def test_warning__of_new_classes_names_words(tmp_path, caplog):
+    table = make_table(60)
+    pq.write_table(table.filter(pa.compute.equal(table["kind"], "wide")), tmp_path / "a.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind", labels=["narrow", "wide"])
+    featurized(source, tmp_path / "features", map=MAP)
+    pq.write_table(table, tmp_path / "b.parquet")
+    featurized(source, tmp_path / "features", map=MAP)
+    assert "labels that no earlier batch has: narrow" in caplog.text
