@@ -277,8 +277,6 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
 
 def with_encoder(source: Source, files: Sequence[SourceFile], encoder: TableEncoder) -> Source:
     """Return a source with an encoder, and the options that its files determine, if they hold columns of a table."""
-    if encoder.__sklearn_is_fitted__() and getattr(source, "features", ()) is None:
-        source = source.replaced(features=tuple(encoder.feature_names_in_), features_as="table")
     found = source.replaced(encoder=encoder).inspect(files)
     return found if getattr(found, "features_as", None) == "table" else source
 

@@ -229,14 +229,14 @@ def test_featurize__reads_the_columns_that_a_given_encoder_knows(made, tmp_path)
 
 def test_tables__cannot_be_read_without_an_encoder(made, tiny_folder, tmp_path):
     path = str(made / "a.parquet")
-    with pytest.raises(ConfigError, match='features_as="table".*Dask'):
+    with pytest.raises(ConfigError, match=r'features_as="table".*Dask'):
         dkfeat.read_parquet(path, label="kind", features_as="table")
-    with pytest.raises(ConfigError, match='features_as="table".*encoder=None'):
+    with pytest.raises(ConfigError, match=r'features_as="table".*encoder=None'):
         featurized(dkfeat.ParquetSource(path, features_as="table"), tmp_path / "none", map=MAP, encoder=None)
     text = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), n_features=300, zero_based=False)
-    with pytest.raises(SpecConflictError, match="made from the columns of a table.*Parquet"):
+    with pytest.raises(SpecConflictError, match=r"made from the columns of a table.*Parquet"):
         featurized(text, tmp_path / "like", map=None, like=made / "features")
-    with pytest.raises(SpecConflictError, match="made from the columns of a table.*Parquet"):
+    with pytest.raises(SpecConflictError, match=r"made from the columns of a table.*Parquet"):
         dkfeat.predict(dkfeat.load_model(made / "model"), text, tmp_path / "predictions", progress=False)
     with pytest.raises(ConfigError, match="n_features=5; their encoder makes 21,474,836,480 features; leave it out"):
         featurized(dkfeat.ParquetSource(path, label="kind", n_features=5), tmp_path / "five", map=MAP)
