@@ -288,7 +288,7 @@ _TABLES = (("auto", "gcws"), ("auto", "dart"))
 def _usual_encoder(source: Source, map: FeatureMap) -> TableEncoder | None:
     """Return an encoder that is not fitted yet if rows of the source are those of a table, as far as options say."""
     features_as = getattr(source, "features_as", None)
-    if source.n_features is not None or not (features_as == "table" or (features_as, map.name) in _TABLES):
+    if features_as != "table" and (source.n_features is not None or (features_as, map.name) not in _TABLES):
         return None
     from dkfeat.encoders.table import TableEncoder  # late: loads scikit-learn
 

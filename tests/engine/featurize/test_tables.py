@@ -239,7 +239,9 @@ def test_tables__cannot_be_read_without_an_encoder(made, tiny_folder, tmp_path):
     with pytest.raises(SpecConflictError, match=r"made from the columns of a table.*Parquet"):
         dkfeat.predict(dkfeat.load_model(made / "model"), text, tmp_path / "predictions", progress=False)
     with pytest.raises(ConfigError, match="n_features=5; their encoder makes 21,474,836,480 features; leave it out"):
-        featurized(dkfeat.ParquetSource(path, label="kind", n_features=5), tmp_path / "five", map=MAP)
+        featurized(
+            dkfeat.ParquetSource(path, label="kind", n_features=5, features_as="table"), tmp_path / "five", map=MAP
+        )
 
 
 def test_labels__name_classes_before_they_occur(tmp_path):
