@@ -70,11 +70,26 @@ def test_libsvm_page__runs(capsys):
 @pytest.mark.usefixtures("folder")
 def test_parquet_page__runs(capsys):
     run_page("how-to/parquet.md")
-    assert capsys.readouterr().out.count("c100") == 1
+    out = capsys.readouterr().out
+    assert out.count("c100") == 1
+    assert "['no' 'yes'] ['" in out
+    assert "age     int64      category" in out
+    assert [dkfeat.open_shards(name).encoder is None for name in ("features", "features-numbers")] == [False, True]
     assert dkfeat.open_shards("features-june").n_rows == 400 - 151  # days up to the last of May
     predicted = pd.read_parquet("predictions/data")
     assert {"label", "prediction", "id", "day"} <= set(predicted.columns)
     assert predicted["id"].tolist() == [f"c{number}" for number in range(400)]
+    table = pd.read_parquet("table.parquet")
+    assert np.mean(predicted["prediction"] == table["answer"]) > 0.9
+    shown = blocks_of_table("how-to/parquet.md")
+    found = dkfeat.open_shards("features").encoder.describe()
+    assert shown == repr(found).split()
+
+
+def blocks_of_table(page):
+    """Words of the indented lines of a page."""
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+    return " ".join(line for line in lines if re.match("    (age|income|visits|plan|joined)  +\\w+ ", line)).split()
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")  # of pandas, where Spark is installed
