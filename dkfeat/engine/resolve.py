@@ -22,7 +22,7 @@ from dkfeat.maps import CLASSES, FeatureMap
 from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
-from dkfeat.store.manifest.metadata import differences, spec_text
+from dkfeat.store.manifest.metadata import FORMAT_OF_TABLES, differences, spec_text
 from dkfeat.store.shards.columns import LAYOUTS, schema_of
 from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
@@ -338,7 +338,7 @@ def make_spec(
     output = {"schema": 1, **output}
     is_table = "encoder" in others or "classes" in given
     spec = {
-        "format": 2 if is_table else 1,
+        "format": FORMAT_OF_TABLES if is_table else 1,
         **others,
         "map": dict(map_spec),
         "input": dict(given),

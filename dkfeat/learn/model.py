@@ -28,6 +28,7 @@ from dkfeat.messages import counted, show_bytes
 from dkfeat.store.manifest.manifest import labels_shown
 from dkfeat.store.manifest.metadata import (
     ARRAY_NAME,
+    FORMAT_OF_TABLES,
     MODEL_FILE,
     Named,
     SpecInput,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from dkfeat.maps._base import FeatureMap
 
 
-FORMAT, FORMAT_OF_TABLES = 1, 2
+FORMAT = 1
 ARRAYS = ("coef", "intercept")
 
 

@@ -43,7 +43,7 @@ class PreviousManifest:
     """SHA-256 of that file."""
 
 
-FORMAT, LAST_FORMAT = 1, 2
+FORMAT = 1
 GROUPS = "groups"
 """Feature that a plan requires of its reader if a split is a group of files."""
 SEGMENTS = "segments"
@@ -272,7 +272,7 @@ def parse_head(data: bytes, what: str = "manifest") -> tuple[Head, dict[str, Any
     return head, values
 
 
-def check_format(values: Mapping[str, Any], what: str) -> None:
+def check_format(values: Mapping[str, Any], what: str, last: int = FORMAT) -> None:
     """Reject metadata of a newer format, or metadata that require an unknown feature.
 
     Raises
@@ -282,9 +282,9 @@ def check_format(values: Mapping[str, Any], what: str) -> None:
     """
     number = typed(values.get("format"), Count, f"{what}: format")
     check(number >= 1, f"{what}: format 0 does not exist")
-    if number > LAST_FORMAT:
+    if number > last:
         raise SpecConflictError(
-            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {LAST_FORMAT}: update dkfeat"
+            f"{what}: format {number}, written by a newer dkfeat; this one reads up to {last}: update dkfeat"
         )
     unknown = sorted(set(typed(values.get("requires", []), list[str], f"{what}: requires")) - KNOWN_REQUIREMENTS)
     if unknown:

@@ -49,6 +49,8 @@ KEPT = 16
 """Number of the newest manifests that are kept; a later version may keep more of them, but not fewer."""
 _MAX_SMALL_FILE = 1 << 24  # bytes of a spec or of _SUCCESS
 _ABSENT: Any = object()
+FORMAT_OF_TABLES = 2
+"""Format of specs with an encoder or with words as labels; that of others is 1, so that version 0.2 reads them."""
 MODEL_FILE = "model.json"
 ARRAY_NAME = re.compile(r"(coef|intercept)-[0-9a-f]{12}\.npy")
 DUPLICATES_FILE = "duplicates.json"
@@ -211,7 +213,7 @@ def read_spec(storage: Storage) -> dict[str, Any]:
     if text is None:
         raise no_data_set(storage)
     spec = strict_json.parse_object(text, where, max_bytes=_MAX_SMALL_FILE)
-    check_format(spec, where)
+    check_format(spec, where, FORMAT_OF_TABLES)
     typed(spec, _Spec, where)
     return Named(spec, where)
 
