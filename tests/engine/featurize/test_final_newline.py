@@ -94,7 +94,7 @@ def test_final_newline__is_unknown_for_parquet_and_in_earlier_manifests(tmp_path
     from pyarrow import parquet, table
 
     parquet.write_table(table({"a": [1.0], "label": [1]}), tmp_path / "rows.parquet")
-    manifest = featurized(tmp_path / "rows.parquet", tmp_path / "out")
+    manifest = featurized(tmp_path / "rows.parquet", tmp_path / "out", encoder=None)
     assert manifest.sources[0].final_newline is None
     assert "final_newline" not in listed_in(tmp_path / "out")["sources"][0]
     assert dkfeat.open_shards(tmp_path / "out").manifest.sources == manifest.sources

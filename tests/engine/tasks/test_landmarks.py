@@ -193,10 +193,12 @@ def test_damaged_landmarks__in_a_worker_end_the_run_cleanly(source, tmp_path):
 
 
 def test_hostile_spec__cannot_name_another_file(golden):
-    spec = dict(dkfeat.open_shards(golden).spec["map"])
+    spec, storage = dkfeat.open_shards(golden).spec, open_storage(golden)
     for name in ("../../x", "a" * 63, 7, "A" * 64):
         with pytest.raises(ShardError, match="which is not a SHA-256"):
-            landmarks.load_map({**spec, "landmarks": name}, open_storage(golden))
+            landmarks.load_map({**spec, "map": {**spec["map"], "landmarks": name}}, storage)
+        with pytest.raises(ShardError, match="which is not a SHA-256"):
+            landmarks.load_encoder({**spec, "encoder": {"knots": name}}, storage)
 
 
 def test_source_without_rows__is_refused(tmp_path):
