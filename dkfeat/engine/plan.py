@@ -336,8 +336,9 @@ def plan(
     if isinstance(scan, Scan):
         settings = replace(settings, scan=scan)
     elif scan:
+        counting = settings.source.replaced(max_bad_rows=1.0)  # a plan shows how many there are
         with open_runner(None) as runner:
-            settings = scanned(settings, runner, Progress(progress))
+            settings = scanned(replace(settings, source=counting), runner, Progress(progress))
     costs = None if settings.scan is None else estimate_costs(settings)
     if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
         settings = complete(settings)
