@@ -348,11 +348,16 @@ def _read_features(
     options = data.spec["input"]
     names, offset = options.get("features"), 0 if options.get("zero_based", True) else 1
     has_names = isinstance(names, Sequence) and len(names) > 1
+
+    def name(column: int) -> str:
+        if data.encoder is not None:
+            found = data.encoder.name_of([column])[0]
+            is_category = found.part == "category"  # the encoder keeps no words, but a number for each
+            return f"{found.column}: {found.part}" + (f" {column & 0xFFFFFFFF:08x}" if is_category else "")
+        return str(names[column]) if has_names else f"column {column + offset:,}"
+
     return {
-        number: {
-            str(names[column]) if has_names else f"column {column + offset:,}": value
-            for column, value in zip(row.indices.tolist(), row.data.tolist(), strict=True)
-        }
+        number: {name(column): value for column, value in zip(row.indices.tolist(), row.data.tolist(), strict=True)}
         for number, row in zip(numbers, X, strict=True)
     }, ""
 
