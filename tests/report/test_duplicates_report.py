@@ -35,7 +35,9 @@ def made(tmp_path_factory):
     names = [f"<{number}>" for number in range(300)]
     table = pa.table({"y": np.zeros(300, np.int64), "name": names, **columns})
     pq.write_table(table, folder / "rows.parquet", row_group_size=70)
-    source = dkfeat.ParquetSource(folder / "rows.parquet", label="y", keep="name", blocksize="1KiB")
+    source = dkfeat.ParquetSource(
+        folder / "rows.parquet", label="y", keep="name", features_as="columns", blocksize="1KiB"
+    )
     gcws = dkfeat.GCWSFeatures(n_components=512, random_state=0)
     manifest = dkfeat.featurize(source, folder / "shards", gcws, progress=False, client=SOME_THREADS)
     assert len(manifest.shards) > 3

@@ -76,6 +76,8 @@ CASES = {
 
 
 def source_of(path, columns, **options):
+    if "a" in columns:
+        options |= {"features_as": "columns"}
     if "w" in columns:
         options |= {"weight": "w", "features": ("a", "b")}
     if "k" in columns:
@@ -119,7 +121,8 @@ def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, monkeypatch, mo
     table = pa.table({"label": LABELS, "a": pa.array(values, pa.float64()), "day": pa.array(range(N))})
     path = write(tmp_path / "bad.parquet", table, row_group_size=group)
     filters = [("day", ">", 4)]
-    source = dkfeat.ParquetSource(path, features="a", keep="day", filters=filters, blocksize=blocksize)
+    options = {"features_as": "columns", "filters": filters, "blocksize": blocksize}
+    source = dkfeat.ParquetSource(path, features="a", keep="day", **options)
     manifest = run(source, tmp_path / "features")
     good = [row for row in range(5, N) if values[row] is not None]
     assert (manifest.rows, manifest.n_bad_rows) == (len(good), N - 5 - len(good))
@@ -141,7 +144,7 @@ def test_refused__rows_are_set_aside(tmp_path, filters, blocksize):
     values = [-row - 1.0 if row % 10 == 5 else None if row % 10 == 2 else row + 1.0 for row in range(N)]
     table = pa.table({"label": LABELS, "a": pa.array(values, pa.float64()), "day": pa.array(range(N))})
     path = write(tmp_path / "bad.parquet", table, row_group_size=25)
-    source = dkfeat.ParquetSource(path, features="a", filters=filters, blocksize=blocksize)
+    source = dkfeat.ParquetSource(path, features="a", features_as="columns", filters=filters, blocksize=blocksize)
     laplace = dkfeat.LaplaceFeatures(8, random_state=0)
     manifest = run(source, tmp_path / "features", map=laplace)
     assert manifest.bad_rows == {"refused by the map": 6, "bad value": 5 if filters else 6}
@@ -165,11 +168,12 @@ def test_quarantine__never_of_a_damaged_file_or_a_column_of_another_type(tmp_pat
     value = np.float64(FLOATS[30]).tobytes()
     path.write_bytes(path.read_bytes().replace(value, value[::-1]))
     with pytest.raises(ParquetError, match="damaged"):
-        run(dkfeat.ParquetSource(str(path)), tmp_path / "features")
+        run(dkfeat.ParquetSource(str(path), features_as="columns"), tmp_path / "features")
     for name, values in (("c", FLOATS), ("d", [str(value) for value in FLOATS])):
         write(tmp_path / f"{name}.parquet", {"label": LABELS, "x": pa.array(values)})
+    paths = [str(tmp_path / f"{name}.parquet") for name in "cd"]
     with pytest.raises(ParquetError, match=r"d\.parquet: column x: is string"):
-        run(dkfeat.ParquetSource([str(tmp_path / f"{name}.parquet") for name in "cd"]), tmp_path / "features")
+        run(dkfeat.ParquetSource(paths, features_as="columns"), tmp_path / "features")
 
 
 def test_quarantine__bad_rows_settle_nothing(tmp_path):
@@ -191,7 +195,7 @@ def test_quarantine__needs_the_width_of_vectors(tmp_path):
 def test_limit__a_share_ends_the_run_early_where_footers_tell_the_rows(tmp_path):
     columns = {"label": LABELS, "a": pa.nulls(N, pa.float64())}
     path = write(tmp_path / "a.parquet", columns, row_group_size=1)
-    source, seen = dkfeat.ParquetSource(path, features="a", blocksize=1), []
+    source, seen = dkfeat.ParquetSource(path, features="a", features_as="columns", blocksize=1), []
     with pytest.raises(ParquetError, match=r"a\.parquet: bad rows: 7 of 60, more than max_bad_rows=0\.1 .*row 0"):
         run(
             source, tmp_path / "features", max_bad_rows=0.1, scheduler="synchronous",
@@ -220,7 +224,7 @@ def test_quarantine__few_bad_rows_cost_little(tmp_path, monkeypatch):
 def test_records__are_escaped_and_cut(tmp_path):
     columns = {"label": LABELS, "a": pa.array([np.nan, *FLOATS[1:]]), "k": pa.array(["\x1b[2Jü" * 999] * N)}
     path = write(tmp_path / "a.parquet", columns)
-    run(dkfeat.ParquetSource(path, features="a", keep="k"), tmp_path / "features")
+    run(dkfeat.ParquetSource(path, features="a", features_as="columns", keep="k"), tmp_path / "features")
     ((line, reason, _, text),) = records(tmp_path / "features")
     assert (line, reason, text[:28]) == (1, "bad value", "a=nan, label=0, k='\\x1b[2J\\x")
     assert text.isascii()
