@@ -62,7 +62,7 @@ class FakeShards:
         self.codes = self.map.encode(X)
         self.features = self.map.transform(X)
         self.y = y if sparse.issparse(y) else np.asarray(y)
-        self.weight = weight
+        self.weight, self.encoder = weight, None
         self.classes = tuple(np.unique(self.y).tolist()) if isinstance(classes, str) else classes
         self.n_rows = self.y.shape[0]
         schema = {"label": "int64", "codes": "fixed_size_binary[48]"} | (

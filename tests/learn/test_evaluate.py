@@ -231,7 +231,8 @@ def test_evaluate__without_matplotlib(trained, tmp_path, monkeypatch):
 @pytest.mark.parametrize("n_classes", [2, 300])
 def test_evaluation__repr_is_short(n_classes):
     classes = np.arange(n_classes)
-    counts = accumulator_for(SimpleNamespace(task="multiclass", classes=classes, coef=np.empty((n_classes, 1))))
+    model = SimpleNamespace(task="multiclass", classes=classes, names=classes, coef=np.empty((n_classes, 1)))
+    counts = accumulator_for(model)
     counts.add(np.repeat(classes, 50), np.tile(classes, 50), np.eye(n_classes)[np.tile(classes, 50)])
     found = counts.evaluation()
     assert bool(found.curves) == (n_classes == 2)  # there are none beyond 256 classes

@@ -374,7 +374,7 @@ def test_load_model__of_version_0_1_without_a_hash_of_its_facts(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"format": 2}, SpecConflictError, "newer dkfeat"),
+        ({"format": 3}, SpecConflictError, "newer dkfeat"),
         ({"format": "1"}, ShardError, "not a model of format 1"),
         ({"classes": None}, ShardError, "classes"),
         ({"classes": [1, 2]}, ShardError, "2 classes need"),
