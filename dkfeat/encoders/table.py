@@ -211,8 +211,8 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         columns = ColumnTable(column for column, _ in learnt)
         if all(column.encoding == LEFT_OUT for column in columns):
             raise InputError(
-                "no column of the table can be encoded; name those to keep in categories= (--categories), or for columns "
-                f"of numbers as they are pass encoder=None (--features-as columns) to a run:\n{columns!r}"
+                "no column of the table can be encoded; name those to keep in categories= (--categories), or for "
+                f"columns of numbers as they are pass encoder=None (--features-as columns) to a run:\n{columns!r}"
             )
         knots = np.concatenate([knots for _, knots in learnt])
         self._keep(_FittedTable.of(params, seed, columns, knots))
