@@ -15,6 +15,7 @@ from scipy.sparse import csr_matrix
 from dkfeat.compiled import tables
 from dkfeat.encoders._columns import Column
 from dkfeat.errors import InputError
+from dkfeat.messages import counted
 
 Rows = Sequence[tuple[pa.RecordBatch, NDArray[np.int64]]]
 """Batches of one schema, each with the numbers of some of its rows."""
@@ -146,7 +147,7 @@ class Plan(NamedTuple):
             if column.name not in places:
                 raise InputError(
                     f"the table has no column {column.name!r}, which was of type {column.type} in fit; its "
-                    f"{len(places):,} columns begin with {', '.join(map(repr, schema.names[:10]))}"
+                    f"{counted(len(places), 'column')}: {', '.join(map(repr, schema.names[:10]))}"
                 )
             child = places[column.name]
             storage = storage_of(kinds[child])

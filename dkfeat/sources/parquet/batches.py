@@ -18,7 +18,7 @@ from dkfeat.messages import printable
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.parquet.files import Footer, matching_groups, open_parquet, reading
 from dkfeat.sources.parquet.options import ParquetOptions, condition_of, storage_type
-from dkfeat.sources.parquet.schema import Schema, check_schema
+from dkfeat.sources.parquet.schema import Schema, check_schema, has_no_encoding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -228,14 +228,25 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
                 f"has {len(footer.rows):,} row groups, but the plan reads up to {split.stop:,}",
                 path=printable(file.url),
             )
-        yield SplitReader(parquet, split, footer, list(columns))
+        is_table = options.features_as == "table"
+        types = {item.name: storage_type(item.type) for item in parquet.schema_arrow} if is_table else {}
+        unread = {name: kind for name in columns if has_no_encoding(kind := types.get(name, pa.null()))}
+        yield SplitReader(parquet, split, footer, list(columns), unread)
 
 
 class SplitReader:
-    """Rows of a split, batch by batch; made by `open_split`."""
+    """Rows of a split, batch by batch; made by `open_split`. Columns `unread`, with their types, are read as nulls."""
 
-    def __init__(self, parquet: pq.ParquetFile, split: Split, footer: Footer, columns: list[str]) -> None:
+    def __init__(
+        self,
+        parquet: pq.ParquetFile,
+        split: Split,
+        footer: Footer,
+        columns: list[str],
+        unread: dict[str, pa.DataType],
+    ) -> None:
         self._parquet, self._split, self._footer, self._columns = parquet, split, footer, columns
+        self._unread = unread
         self.first_row = sum(footer.rows[: split.start])
         """Number in the file of the split's first row."""
         self.stop_row = sum(footer.rows[: split.stop])
@@ -261,7 +272,8 @@ class SplitReader:
         file, declared, start = self._split.file, self._footer.rows[group], 0
         size = min(max(BATCH_BYTES * declared // max(self._footer.row_bytes[group], 1), 1), _MOST_BATCH_ROWS)
         with reading(file, group):
-            parts = iter(self._parquet.iter_batches(size, [group], self._columns, use_threads=False))
+            names = [name for name in self._columns if name not in self._unread]
+            parts = iter(self._parquet.iter_batches(size, [group], names, use_threads=False))
         while declared:  # an empty row group is not read: some writers store no pages for it
             with reading(file, group):
                 part = next(parts, None)
@@ -283,7 +295,10 @@ class SplitReader:
 
     def _selected(self, part: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
         """Return row numbers and plain columns of the rows that pass the filters."""
-        arrays = {name: plain(part.column(name)) for name in self._columns}
+        arrays = {
+            name: pa.nulls(len(rows), self._unread[name]) if name in self._unread else plain(part.column(name))
+            for name in self._columns
+        }
         if self._footer.condition is None or not len(rows):
             return rows, arrays
         number = "row"

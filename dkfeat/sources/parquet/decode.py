@@ -16,7 +16,7 @@ from dkfeat.errors import ParquetError
 from dkfeat.sources.options import exact_integers
 from dkfeat.sources.parquet.batches import CELL_BYTES, Column, ColumnBatch, RowError, plain
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
-from dkfeat.sources.parquet.schema import is_integers, is_text
+from dkfeat.sources.parquet.schema import has_no_encoding, is_integers, is_text
 from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, cut_message, shown_text
 from dkfeat.validation import rounded_integers, rounding
 
@@ -80,7 +80,7 @@ def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> ND
     for column in columns:
         if is_text(column.type):
             n_bytes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
-        elif pa.types.is_nested(column.type) and hasattr(column, "value_lengths"):
+        elif pa.types.is_nested(column.type) and not has_no_encoding(column.type):
             n_bytes += CELL_BYTES * pc.fill_null(column.value_lengths(), 0).to_numpy().astype(np.int64)
     return n_bytes
 

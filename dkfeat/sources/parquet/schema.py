@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ class Schema:
 
     def __init__(self, schema: pa.Schema, file: SourceFile) -> None:
         self._names = schema.names
+        self._counts = Counter(schema.names)
         self._index = _pandas_index(schema)
         self._types = {item.name: storage_type(item.type) for item in schema}
         self._path = printable(file.url)
@@ -50,7 +52,7 @@ class Schema:
             if f"/{column}=" in self._path:
                 hint = "; values in names of folders are not read: write them into the files as a column"
             raise self.error(column, f"there is no such column: the file has {shown or 'none'}{hint}")
-        if self._names.count(column) > 1:
+        if self._counts[column] > 1:
             raise self.error(column, "the file has several columns of this name; rename them")
         return self._types[column]
 
@@ -235,9 +237,13 @@ def _check_label(options: ParquetOptions, schema: Schema) -> None:
         raise schema.error(name, f"is {kind}; pass multilabel=True to read lists of labels")
     kind = kind if value is None else value
     if options.classes is not None and not is_text(kind):
-        raise schema.error(name, f"is {kind}, but labels are the words {', '.join(options.classes)[:100]}")
+        raise schema.error(name, f"is {kind}, but labels are {_words(options.classes)}; convert it to text")
     if options.classes is None and not is_number(kind):
-        raise schema.error(name, f"is {kind}, but labels are numbers")
+        raise schema.error(name, f"is {kind}, but labels are numbers; convert it to integers, or in all files to text")
+
+
+def _words(classes: Sequence[str]) -> str:
+    return f"the words {', '.join(classes)[:100]}" if classes else "words"
 
 
 def _layout(types: list[pa.DataType]) -> str:
@@ -291,6 +297,15 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
+def has_no_encoding(kind: pa.DataType) -> bool:
+    """Return True for types that encoders of tables leave out: binary and nested, except lists of text."""
+    value = _list_value(kind)
+    if value is not None and (is_text(value) or pa.types.is_null(value)):
+        return False
+    return pa.types.is_nested(kind) or any(test(kind) for test in _BINARY)
+
+
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 _KEPT = (
     (pa.types.is_integer, pa.int64()),

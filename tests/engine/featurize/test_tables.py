@@ -188,6 +188,30 @@ def test_featurize__refuses_files_whose_columns_differ_in_kind(tmp_path):
         featurized(dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind"), tmp_path / "features", map=MAP)
 
 
+def test_featurize__does_not_read_columns_without_an_encoding(tmp_path):
+    table = make_table().append_column("image", pa.array([b"image"] * 600))
+    table = table.append_column("pairs", pa.array([[("a", 1)]] * 600, pa.map_(pa.string(), pa.int64())))
+    pq.write_table(table, tmp_path / "a.parquet")
+    chunk = pq.read_metadata(tmp_path / "a.parquet").row_group(0).column(table.column_names.index("image"))
+    with (tmp_path / "a.parquet").open("r+b") as file:  # reading its pages would fail
+        file.seek(chunk.dictionary_page_offset)
+        file.write(b"\xff" * chunk.total_compressed_size)
+    featurized(dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind"), tmp_path / "features", map=MAP)
+    left_out = dkfeat.open_shards(tmp_path / "features").encoder.describe().left_out
+    assert [column.name for column in left_out] == ["image", "pairs"]
+    assert left_out[0].type == "binary"
+    assert np.array_equal(codes(tmp_path / "features"), expected(fitted(), make_table().drop(["kind"])))
+
+
+def test_featurize__refuses_labels_of_words_here_and_numbers_there(tmp_path):
+    pq.write_table(make_table(40), tmp_path / "a.parquet")
+    numbers = make_table(40).set_column(5, "kind", pa.array([0, 1] * 20))
+    pq.write_table(numbers, tmp_path / "b.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind")
+    with pytest.raises(ParquetError, match=r"b\.parquet: column kind: is int64, but labels are words; convert"):
+        featurized(source, tmp_path / "features", map=MAP)
+
+
 def test_featurize__takes_an_encoder_for_tables_alone(tiny_folder, tmp_path):
     with pytest.raises(ConfigError, match=r"encoder=.*columns of a table.*libsvm"):
         featurized(str(tiny_folder / "*.svm"), tmp_path / "features", encoder=TableEncoder())
