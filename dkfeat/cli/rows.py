@@ -263,14 +263,14 @@ def build_encoder(params: Mapping[str, Any] | None) -> Any:
     return encoder
 
 
-def make_map(ctx: click.Context, out: str, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
+def make_map(ctx: click.Context, out: str | None, like: str | None, options: dict[str, Any]) -> FeatureMap | None:
     """Make an unfitted map from the options of `map_options`; None if the map comes from `like` or the target.
 
     Parameters
     ----------
     ctx : click.Context
-    out : str
-        Target; it is opened if no option of the map is given.
+    out : str or None
+        Target, if there is one; it is opened if no option of the map is given.
     like : str or None
     options : dict
 
@@ -289,7 +289,8 @@ def make_map(ctx: click.Context, out: str, like: str | None, options: dict[str, 
     from dkfeat.config import MapConfig
     from dkfeat.engine.open import Target, binding_spec
 
-    if not given and binding_spec(Target(out, storage_options=options["target_options"]).open())[0] is not None:
+    target = None if out is None or given else Target(out, storage_options=options["target_options"])
+    if target is not None and binding_spec(target.open())[0] is not None:
         return None
 
     map_name = options["map_name"]

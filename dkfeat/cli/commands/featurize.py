@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
@@ -24,7 +25,7 @@ from dkfeat.cli.rows import encoder_options, make_encoder, make_map, make_source
 from dkfeat.config import FeaturizeConfig
 
 
-def _target(command: Command) -> Command:
+def _target(command: Command, *, required: bool = True) -> Command:
     return apply_options(
         command,
         click.argument("source", nargs=-1, required=True),
@@ -33,6 +34,7 @@ def _target(command: Command) -> Command:
             FeaturizeConfig,
             "out",
             metavar="DIR",
+            required=required,
             help="Target: a folder, or its URL. Missing parents of a relative folder are made.",
         ),
         option_of(FeaturizeConfig, "like", metavar="DIR"),
@@ -84,7 +86,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 
 
 @click.command(cls=DkfeatCommand)
-@_target
+@partial(_target, required=False)
 @click.option(
     "--scan", "with_scan", is_flag=True, help="Scan the source, to find the number of rows and unset options."
 )
@@ -95,17 +97,18 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
 @output_options
 @click.pass_context
 def plan(
-    ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, with_scan: bool, **options: Any
+    ctx: click.Context, /, source: tuple[str, ...], out: str | None, like: str | None, with_scan: bool, **options: Any
 ) -> None:
     """Show what `featurize` would do, without doing it.
 
     Names and sizes of files are read, with --scan the rows too; nothing is
     written. With --scan the plan shows how each column of a table is encoded,
-    and why, and says what a row costs with the maps gcws and
-    dart, if one of them takes more than twice the time of the other.
+    and why, and what a row costs with the maps gcws and dart, if one of them
+    takes more than twice the time of the other.
 
     For example:
       dkfeat plan train.svm.xz --n-components 512 --out features/train
+      dkfeat plan rows.parquet --label y --scan
       dkfeat plan 'day-*.svm.gz' --like features/days --out features/days --json
     """
     from dkfeat.engine.plan import plan as make_plan
@@ -113,7 +116,7 @@ def plan(
     feature_map = make_map(ctx, out, like, options)
     made = make_plan(
         make_source(source, options),
-        target_of(out, options),
+        None if out is None else target_of(out, options),
         feature_map,
         like=like,
         encoder=make_encoder(options),
