@@ -18,6 +18,7 @@ from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import DROPPED, Resolved
 from dkfeat.engine.run import execute
 from dkfeat.engine.tables import ShardsJob
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import InputError, SpecConflictError
 from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
 from dkfeat.neighbors.scan import former_parameters
@@ -126,10 +127,9 @@ def drop_duplicates(
     source = replace(source, labels=labels if labels is None else tuple(labels))
     with open_run(source, target, client=client, progress=progress) as opened:
         spec, job = {**data.spec, DROPPED: dropped}, partial(_DropJob, keep=keep)
-        schema, stage = data.manifest.schema, "drop duplicates"
-        return execute(
-            Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=schema, job=job, stage=stage)
-        )
+        resolved = Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=data.manifest.schema)
+        sidecars = sidecar_files(data.spec, data.map, data.encoder)
+        return execute(replace(resolved, sidecars=sidecars, job=job, stage="drop duplicates"))
 
 
 def _keep(duplicates: Any, data: ShardDataset, source: ShardSource) -> Keep:

@@ -416,7 +416,7 @@ def test_maps__take_encoded_rows_or_name_the_remedy():
     [
         (
             lambda t: t.drop_columns("text"),
-            r"no column 'text', which was of type string in fit; its 7 columns begin with 'number'",
+            r"no column 'text', which was of type string in fit; its 7 columns: 'number'",
         ),
         (lambda t: with_types(t, {"zip": pa.string()}), "'zip' is of type string, but it was int64 in fit"),
         (lambda t: t.append_column("zip", t["zip"]), "two columns 'zip'"),

@@ -130,6 +130,16 @@ def test_neighbors__exact_comparisons_see_encoded_rows(made):
     np.testing.assert_allclose(found.similarities[:, 0], kernel.max(axis=1), rtol=1e-5)
 
 
+def test_drop_duplicates__copies_the_encoder(made, tmp_path):
+    found = dkfeat.neighbors.duplicates(made / "features", progress=False)
+    dkfeat.neighbors.drop_duplicates(made / "features", found, tmp_path / "distinct", progress=False)
+    data = dkfeat.open_shards(tmp_path / "distinct")
+    assert data.encoder.to_spec() == fitted().to_spec()
+    assert data.verify().problems == []
+    dkfeat.train(data, "liblinear", progress=False).save(tmp_path / "model")
+    assert set(dkfeat.load_model(tmp_path / "model").predict(make_table().drop(["kind"]))) == {"narrow", "wide"}
+
+
 def test_spec__has_a_format_that_version_0_2_refuses_only_if_needed(made, tmp_path):
     assert dkfeat.open_shards(made / "features").spec["format"] == 2
     table = make_table().select(["age"]).append_column("label", pa.array([0, 1] * 300))
