@@ -38,6 +38,7 @@ from dkfeat.engine.runners.base import ProcessCache
 from dkfeat.engine.scan import warn_unterminated
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel, load_model
@@ -302,7 +303,8 @@ def predict(
     with open_run(rows, target, kind="predictions", client=client, progress=progress) as opened:
         sha256, data = packed_model(model)
         spec = prediction_spec(model, rows, sha256, scores=scores)
-        schema, kept = prediction_schema(model, rows, scores=scores), {f"{META}/{sidecar_name('model', sha256)}": data}
+        schema = prediction_schema(model, rows, scores=scores)
+        kept = {f"{META}/{sidecar_name('model', sha256)}": data, **sidecar_files(spec, model.map, model.encoder)}
         resolved = Resolved(opened=opened, source=rows, map=model.map, spec=spec, schema=schema, sidecars=kept)
         return execute(replace(resolved, job=PredictJob, stage="predict"))
 

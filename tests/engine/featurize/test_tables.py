@@ -140,6 +140,14 @@ def test_drop_duplicates__copies_the_encoder(made, tmp_path):
     assert set(dkfeat.load_model(tmp_path / "model").predict(make_table().drop(["kind"]))) == {"narrow", "wide"}
 
 
+def test_predict__of_shards_copies_the_encoder(made, tmp_path):
+    dkfeat.predict(made / "model", made / "features", tmp_path / "predictions", progress=False)
+    data = dkfeat.open_shards(tmp_path / "predictions")
+    assert data.verify().problems == []
+    predicted = dkfeat.load_model(made / "model").predict(make_table().drop(["kind"]))
+    assert pq.read_table(tmp_path / "predictions" / "data")["prediction"].to_pylist() == predicted.tolist()
+
+
 def test_spec__has_a_format_that_version_0_2_refuses_only_if_needed(made, tmp_path):
     assert dkfeat.open_shards(made / "features").spec["format"] == 2
     table = make_table().select(["age"]).append_column("label", pa.array([0, 1] * 300))
