@@ -268,7 +268,7 @@ def test_index_base__is_the_one_that_is_given(path, option, found):
 def test_options__have_the_same_defaults_everywhere(name, configs, words):
     call = _defaults_of_call(getattr(dkfeat, name))
     fields = {key: value for config in configs for key, value in _defaults_of_fields(config).items()}
-    shared = call.keys() & fields.keys() - {"model", "map", "shards", "solver", "source", "random_state"}
+    shared = call.keys() & fields.keys() - {"model", "map", "encoder", "shards", "solver", "source", "random_state"}
     assert {"storage_options", "progress"} & shared
     assert {key: call[key] for key in shared} == {key: fields[key] for key in shared}
     of_command = _defaults_of_command(name, *words)

@@ -45,7 +45,8 @@ def folder(tmp_path_factory):
 
 
 def source_of(files, **options):
-    return dkfeat.ParquetSource(str(files), label=None, features=tuple(f"x{c}" for c in range(N_COLUMNS)), **options)
+    features = tuple(f"x{c}" for c in range(N_COLUMNS))
+    return dkfeat.ParquetSource(str(files), label=None, features=features, features_as="columns", **options)
 
 
 def featurize(files, target):

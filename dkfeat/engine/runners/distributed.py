@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
 from distributed.comm.core import CommClosedError
-from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker
 
@@ -132,7 +131,7 @@ def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | tuple[()]:
     worker, end = get_worker(), time.monotonic() + PLUGIN_SECONDS
     plugins: dict[str, Any] = worker.plugins
     if sent is not None and name not in plugins:
-        plugins.setdefault(name, loads(sent))
+        plugins.setdefault(name, deserialize_bytes(sent))
     while (plugin := plugins.get(name)) is None:
         if time.monotonic() > end:
             return ()
@@ -191,7 +190,7 @@ class ClientRunner:
                 if limit := worker["memory_limit"]:
                     with errors_at(f"worker {address}"):
                         check_least(limit, show_bytes(limit))
-            plugin = dumps(TaskPlugin(name, task))
+            plugin = serialize_bytes(TaskPlugin(name, task))
             try:
                 self._tell(scheduler.register_worker_plugin, plugin=plugin, name=name, idempotent=False)
                 expected = probe(task)  # while workers import what the task needs

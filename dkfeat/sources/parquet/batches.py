@@ -228,9 +228,10 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
                 f"has {len(footer.rows):,} row groups, but the plan reads up to {split.stop:,}",
                 path=printable(file.url),
             )
+        features = set(options.features or ()) & set(columns) - set(options.filter_columns)
+        types = {item.name: storage_type(item.type) for item in parquet.schema_arrow if item.name in features}
         is_table = options.features_as == "table"
-        types = {item.name: storage_type(item.type) for item in parquet.schema_arrow} if is_table else {}
-        unread = {name: kind for name in columns if has_no_encoding(kind := types.get(name, pa.null()))}
+        unread = {name: kind for name, kind in types.items() if is_table and has_no_encoding(kind)}
         yield SplitReader(parquet, split, footer, list(columns), unread)
 
 
