@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
 from distributed.comm.core import CommClosedError
+from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import deserialize_bytes, serialize_bytes
 from distributed.scheduler import KilledWorker
 
@@ -131,7 +132,7 @@ def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | tuple[()]:
     worker, end = get_worker(), time.monotonic() + PLUGIN_SECONDS
     plugins: dict[str, Any] = worker.plugins
     if sent is not None and name not in plugins:
-        plugins.setdefault(name, deserialize_bytes(sent))
+        plugins.setdefault(name, sent)
     while (plugin := plugins.get(name)) is None:
         if time.monotonic() > end:
             return ()
@@ -190,9 +191,9 @@ class ClientRunner:
                 if limit := worker["memory_limit"]:
                     with errors_at(f"worker {address}"):
                         check_least(limit, show_bytes(limit))
-            plugin = serialize_bytes(TaskPlugin(name, task))
+            plugin = TaskPlugin(name, task)
             try:
-                self._tell(scheduler.register_worker_plugin, plugin=plugin, name=name, idempotent=False)
+                self._tell(scheduler.register_worker_plugin, plugin=dumps(plugin), name=name, idempotent=False)
                 expected = probe(task)  # while workers import what the task needs
                 _Submissions(self.client, (name, plugin, expected), self.warned).drive(items, self.in_flight, done)
             finally:
@@ -241,10 +242,10 @@ class _Submissions:
     but the scheduler keeps it for minutes. If it goes on, their second results are ignored.
     """
 
-    def __init__(self, client: Client, plugin: tuple[str, bytes, Any], warned: set[str]) -> None:
+    def __init__(self, client: Client, plugin: tuple[str, TaskPlugin, Any], warned: set[str]) -> None:
         self._client, self._warned = client, warned
         self._name, self._plugin, self._expected = plugin
-        self._sent: bytes | None = None
+        self._sent: TaskPlugin | None = None
         """The plugin, if a worker lacked it."""
         self._no_worker_seconds = read_defaults().no_worker_seconds or NO_WORKER_SECONDS
         self._pending: dict[Future, Batch] = {}
