@@ -105,7 +105,7 @@ def _read(value: Any, hint: Any, path: str) -> Any:
         return _convert(value, hint, path)
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
-            raise ConfigError(f"{path}: expected a list of keys and values, got {value!r:.100} ({_kind(value)})")
+            raise ConfigError(f"{path}: expected a list of keys and values, got {_shown(value, path)}")
         return tuple(inner.from_mapping(item, place=f"{path}[{index}]") for index, item in enumerate(value))
     return None if value is None and type(None) in choices else inner.from_mapping(value, place=path)
 
@@ -132,7 +132,7 @@ def _convert(value: Any, hint: Any, path: str) -> Any:
         if re.fullmatch(r"(\[\d+\])+", place):  # the item of a list
             for index in re.findall(r"\d+", place):
                 value = value[int(index)]
-        raise ConfigError(f"{path}{place}: {expected}, got {value!r:.100} ({_kind(value)})") from None
+        raise ConfigError(f"{path}{place}: {expected}, got {_shown(value, path)}") from None
     return tuple(found) if isinstance(found, list) and hint is not Any else found
 
 
@@ -146,6 +146,12 @@ _NAMES = {
     "object": "keys and values",
 }
 """Words for msgspec's names of types."""
+
+
+def _shown(value: Any, path: str) -> str:
+    """Return a wrong value with its kind; of options of storages, and of mappings that may hold them, only the kind."""
+    may_hold_secrets = isinstance(value, Mapping) or "_options" in path
+    return _kind(value) if may_hold_secrets else f"{value!r:.100} ({_kind(value)})"
 
 
 def _kind(value: Any) -> str:

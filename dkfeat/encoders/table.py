@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
@@ -348,8 +348,9 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
 
     def _checked_params(self) -> dict[str, Any]:
         """Return the parameters of the spec, or raise ConfigError."""
-        names = [] if isinstance(self.categories, str) else list(self.categories)
-        if isinstance(self.categories, str) or not all(isinstance(name, str) for name in names):
+        is_list = isinstance(self.categories, Iterable) and not isinstance(self.categories, str | Mapping)
+        names = list(self.categories) if is_list else [None]
+        if not all(isinstance(name, str) for name in names):
             raise ConfigError(f"categories={self.categories!r}, but it must be a list of names of columns")
         return {"categories": names, "missing": check_choice(self.missing, "missing", ("ignore", "indicator"))}
 

@@ -267,6 +267,8 @@ class Retries:
         if text == "'ContentLength'":  # the error of s3fs
             text = "the store does not send the size (Content-Length); use its own address, without a proxy between"
         kind = next((kind for kind in _ERRNOS if isinstance(fault, kind)), OSError)
+        if kind is FileNotFoundError and status not in (None, 404, 410):  # fsspec raises it for any failed look-up
+            kind = PermissionError if status in (401, 403) else OSError
         if status == 412:  # "create only if it does not exist" failed
             kind = FileExistsError
         return kind(_ERRNOS.get(kind, errno.EIO), self._hide(text)[:1000] + more)

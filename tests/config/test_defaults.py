@@ -172,6 +172,8 @@ def test_conf__every_file_is_right(path):
         ("run: {memory_limit: 100MiB}", "memory_limit='100MiB', but"),
         ("kind: local\nn_worker: 3", "n_worker: unknown key; did you mean 'n_workers'?"),
         ("featurize: [{source: {urlpath: a}, map: {name: gcws, i_bit: 3}, out: b}]", "did you mean 'i_bits'?"),
+        ("featurize: [{source: {urlpath: a}, map: {name: gcws, n_components: 0}, out: b}]", "n_components=0"),
+        ("featurize: [{source: {urlpath: a}, map: {name: dart}, encoder: {categories: 3}, out: b}]", "categories=3"),
         (
             "predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]",
             "a.svm is read as libsvm, which has no option weight",
@@ -184,6 +186,21 @@ def test_config_check__names_the_file_and_the_mistake(tmp_path, text, words):
     told = run("config", "check", path, status=2).stderr
     assert told.count(str(path)) == 1
     assert words in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "featurize: {source: {urlpath: a, storage_options: {secret: hunter2}}, out: b}",
+        "featurize: [{source: {urlpath: a, storage_options: hunter2}, out: b}]",
+        "predict: [{model: m, shards: s, out: b, target_options: [hunter2]}]",
+    ],
+)
+def test_config_check__shows_no_options_of_storages(tmp_path, text):
+    (tmp_path / "job.yaml").write_text(text)
+    told = run("config", "check", tmp_path / "job.yaml", status=2).stderr
+    assert "hunter2" not in told
+    assert ", got " in told
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError
+from dkfeat.errors import ConfigError, ParseError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.messages import printable
+from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.find import find_files
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.parquet.source import ParquetSource
@@ -295,6 +296,18 @@ def test_find_files__failure_of_a_web_server__is_not_a_missing_file(status, path
         web.missing = status
         with pytest.raises(SourceError, match=message) as caught:
             find_files([web.url(path)], {"retry_seconds": 0.1})
+    assert caught.type is error
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, SourceError), (500, SourceError), (404, SpecConflictError)])
+def test_check_unchanged__failure_of_a_web_server__is_not_a_file_that_is_gone(status, error):
+    with web_server({"/rows.svm": ROW}) as web:
+        options = {"retry_seconds": 0.1}
+        (file,) = find_files([web.url("/rows.svm")], options)
+        web.files.clear()
+        web.missing = status
+        with pytest.raises(error, match="gone" if status == 404 else str(status)) as caught:
+            check_unchanged(file, options)
     assert caught.type is error
 
 

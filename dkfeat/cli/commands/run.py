@@ -52,7 +52,7 @@ def load_job(path: str, needs: str | None = None) -> config.JobConfig:
                     build_source(part.source)
             with errors_at(f"{path}: {section}[{number}].map"):
                 if getattr(part, "map", None) is not None:
-                    build_map(part.map)
+                    build_map(part.map)._check_params()
             with errors_at(f"{path}: {section}[{number}].encoder"):
                 build_encoder(getattr(part, "encoder", None))
     return job
