@@ -174,7 +174,7 @@ def external_cluster(folder, n_workers=1, **of_first):
         pytest.param(slice(1), "scheduler was lost", marks=pytest.mark.fault("P-06"), id="scheduler"),
         pytest.param(
             slice(1, None),
-            r"no worker for ([4-9]|\d\d+) s; .* tasks wait, such as .*svm.*start workers",
+            r"no worker for ([89]|\d\d+) s; .* tasks wait, such as .*svm.*start workers",
             marks=pytest.mark.fault("P-18"),
             id="workers",
         ),
@@ -195,7 +195,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
 
         begin = time.monotonic()
         with (
-            dask.config.set({"dkfeat.no-worker-seconds": 4}),
+            dask.config.set({"dkfeat.no-worker-seconds": 8}),
             pytest.raises(ClusterError, match=message) as caught,
         ):
             featurized(source, target, scheduler=address, progress=kill, in_flight=2)
@@ -203,7 +203,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
     assert caught.value.exit_code == 5
     assert not [record for record in caplog.records if record.name == "distributed.client" and record.exc_info]
     warned = [record.message for record in caplog.records if "no worker" in record.message]
-    assert all("or the run ends after 4 s" in message for message in warned)
+    assert all("or the run ends after 8 s" in message for message in warned)
     assert bool(warned) == (victims != slice(1))
     with external_cluster(tmp_path) as (address, _):  # a killed worker leaves its temporary file
         assert_resumes(source, target, golden, finished=False, scheduler=address)
