@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_142
+MOST_CODE = 30_153
 MOST_MODULES = 205
 MOST_TEST_LINES = 37_968
 

@@ -209,7 +209,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
             alone = [(batch.select([at]), numbers) for batch, numbers in drawn]
             learnt.append(_learn(alone, is_named=name in params["categories"]))
         columns = ColumnTable(column for column, _ in learnt)
-        if all(column.encoding == LEFT_OUT for column in columns):
+        if len(columns.left_out) == len(columns):
             raise InputError(
                 "no column of the table can be encoded; name those to keep in categories= (--categories), or for "
                 f"columns of numbers as they are pass encoder=None (--features-as columns) to a run:\n{columns!r}"
@@ -394,7 +394,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         if not self.__sklearn_is_fitted__():
             return card(type(self).__name__, {}, note="not fitted", details={"Parameters": self._shown_params()})
         columns = self.describe()
-        n_left = sum(column.encoding == LEFT_OUT for column in columns)
+        n_left = len(columns.left_out)
         facts = {"encoded": counted(len(columns) - n_left, "column"), "left out": counted(n_left, "column")}
         note = f"fitted to {counted(len(columns), 'column')}, seed {self.seed_}"
         details: Any = {"Columns": columns.rows(), "Parameters": self._shown_params()}

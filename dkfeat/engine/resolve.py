@@ -58,8 +58,10 @@ class Resolved:
     """Plain JSON values of all settings that affect the shards' bytes, and no others; empty if incomplete."""
     schema: Mapping[str, str] = field(default_factory=dict)
     """Columns and types of every shard; empty if incomplete."""
+    encoder: TableEncoder | None = None
+    """Encoder that the spec names, if the source, such as shards, has none."""
     sidecars: dict[str, bytes] = field(default_factory=dict)
-    """Contents, by name, of files beside the spec, other than those of the map."""
+    """Contents, by name, of files beside the spec, other than those of map and encoder."""
     scan: Scan | None = None
     """Scan of the source's files, if there was one."""
     job: Callable[..., Job] = Job
@@ -216,7 +218,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
                 f"encoder={encoder!r:.100} is for the columns of a table in Parquet files, but these rows are read as "
                 f"{getattr(source, 'features_as', source.kind)}; leave it out"
             )
-    elif getattr(source, "features_as", None) == "table":
+    elif source.is_table:
         raise ConfigError(
             'features_as="table" reads columns for an encoder, but encoder=None; leave one of them out, or pass '
             'features_as="columns" for columns of numbers as they are'
@@ -276,19 +278,15 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
 
 
 def with_encoder(source: Source, files: Sequence[SourceFile], encoder: TableEncoder) -> Source:
-    """Return a source with an encoder, and the options that its files determine, if they hold columns of a table."""
+    """Return a source with the options that its files determine, and with an encoder if they hold a table's columns."""
     found = source.replaced(encoder=encoder).inspect(files)
-    return found if getattr(found, "features_as", None) == "table" else source
-
-
-_TABLES = (("auto", "gcws"), ("auto", "dart"))
-"""Options `features_as`, and names of maps, with which columns are encoded unless the caller decides."""
+    return found if found.is_table else found.replaced(encoder=None)
 
 
 def _usual_encoder(source: Source, map: FeatureMap) -> TableEncoder | None:
     """Return an encoder that is not fitted yet if rows of the source are those of a table, as far as options say."""
-    features_as = getattr(source, "features_as", None)
-    if features_as != "table" and (source.n_features is not None or (features_as, map.name) not in _TABLES):
+    is_usual = source.may_be_table and source.n_features is None and map.name in ("gcws", "dart")
+    if not (source.is_table or is_usual):
         return None
     from dkfeat.encoders.table import TableEncoder  # late: loads scikit-learn
 

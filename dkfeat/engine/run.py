@@ -60,7 +60,8 @@ def run_tasks(planned: Planned) -> Finished:
         resolved.spec,
         resolved.opened.files,
         planned.splits,
-        sidecars=sidecar_files(resolved.spec, resolved.map, resolved.source.encoder) | resolved.sidecars,
+        sidecars=sidecar_files(resolved.spec, resolved.map, resolved.source.encoder or resolved.encoder)
+        | resolved.sidecars,
         resume=context.policy.resume,
         keep_changed=context.policy.on_changed_source == "keep",
         lock=context.lock,

@@ -537,7 +537,7 @@ def _read(target: Storage, text: bytes) -> LinearModel:
         return LinearModel(
             map_spec=Named(values["map"], f"{where}: map"),
             map_arrays={} if landmarks is None else read_sidecar(target, "landmarks", landmarks, folder=""),
-            encoder=_read_encoder(values, target) if "encoder" in values else None,
+            encoder=_read_encoder(values, target),
             input_spec=values["input"],
             classes=np.array(labels, np.float64 if any(isinstance(label, float) for label in labels) else np.int64),
             task=facts["task"],
@@ -551,6 +551,8 @@ def _read(target: Storage, text: bytes) -> LinearModel:
 
 
 def _read_encoder(values: Mapping[str, Any], target: Storage) -> TableEncoder | None:
+    if "encoder" not in values:
+        return None
     from dkfeat.engine.tasks.landmarks import load_encoder  # late: other models do not need it
 
     return load_encoder(values, target)

@@ -18,7 +18,6 @@ from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import DROPPED, Resolved
 from dkfeat.engine.run import execute
 from dkfeat.engine.tables import ShardsJob
-from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import InputError, SpecConflictError
 from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
 from dkfeat.neighbors.scan import former_parameters
@@ -128,8 +127,7 @@ def drop_duplicates(
     with open_run(source, target, client=client, progress=progress) as opened:
         spec, job = {**data.spec, DROPPED: dropped}, partial(_DropJob, keep=keep)
         resolved = Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=data.manifest.schema)
-        sidecars = sidecar_files(data.spec, data.map, data.encoder)
-        return execute(replace(resolved, sidecars=sidecars, job=job, stage="drop duplicates"))
+        return execute(replace(resolved, encoder=data.encoder, job=job, stage="drop duplicates"))
 
 
 def _keep(duplicates: Any, data: ShardDataset, source: ShardSource) -> Keep:

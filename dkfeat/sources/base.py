@@ -285,6 +285,16 @@ class Source(ABC):
         return (*names, "classes") if self.classes == () else names
 
     @property
+    def is_table(self) -> bool:
+        """True if rows are those of a table, with columns of any type."""
+        return False
+
+    @property
+    def may_be_table(self) -> bool:
+        """True if rows are those of a table, or may be by the options that are not resolved."""
+        return self.is_table
+
+    @property
     def is_encoded(self) -> bool:
         """True if there is a fitted encoder."""
         return self.encoder is not None and self.encoder.__sklearn_is_fitted__()

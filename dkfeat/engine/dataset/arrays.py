@@ -207,7 +207,7 @@ def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any])
 def _arrays(source: Source) -> tuple[da.Array, ...]:
     files = source.files()
     source = source.inspect(files)
-    if getattr(source, "features_as", None) == "table":
+    if source.is_table:
         raise ConfigError(
             'features_as="table" reads columns for an encoder in a run, but blocks of Dask arrays hold numbers; leave '
             "it and encoder= out to read columns of numbers, or encode a Dask DataFrame by dkfeat.TableEncoder"

@@ -263,7 +263,7 @@ def _listed(given: Any) -> list[Any]:
 def _source(given: Any, seed: int) -> Source:
     """Check a source, which gets an encoder if its rows are those of a table."""
     source = as_source(given)
-    if getattr(source, "features_as", None) in ("auto", "table"):
+    if source.may_be_table:
         from dkfeat.encoders.table import TableEncoder  # late: other sources do not need it
 
         source = with_encoder(source, source.files(), TableEncoder(random_state=seed))

@@ -179,7 +179,7 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
     groups = range(metadata.num_row_groups)
     rows = tuple(metadata.row_group(group).num_rows for group in groups)
     first = str((options.features or ("",))[0])  # features are resolved
-    if options.features_as == "table":
+    if options.is_table:
         n_values = [count * len(options.features or ()) * CELL_BYTES // _VALUE_BYTES for count in rows]
     elif options.features_as == "columns" or pa.types.is_fixed_size_binary(parquet.schema_arrow.field(first).type):
         n_values = [count * int(options.n_features or 1) for count in rows]
@@ -230,8 +230,7 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
             )
         features = set(options.features or ()) & set(columns) - set(options.filter_columns)
         types = {item.name: storage_type(item.type) for item in parquet.schema_arrow if item.name in features}
-        is_table = options.features_as == "table"
-        unread = {name: kind for name, kind in types.items() if is_table and has_no_encoding(kind)}
+        unread = {name: kind for name, kind in types.items() if options.is_table and has_no_encoding(kind)}
         yield SplitReader(parquet, split, footer, list(columns), unread)
 
 

@@ -38,7 +38,7 @@ def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBl
     """Decode a batch; its rows are numbered in the file, `first_row` being the number of the row group's first row."""
     y, label_lengths = decode_labels(options, batch)
     return RowBlock(
-        X=_table(options, batch) if options.features_as == "table" else _rows(options, batch),
+        X=_table(options, batch) if options.is_table else _rows(options, batch),
         y=y,
         label_offsets=None if label_lengths is None else np.concatenate([[0], np.cumsum(label_lengths)]),
         qid=None if options.query_id is None else _query_ids(batch, options.query_id),
@@ -69,7 +69,7 @@ def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> ND
     """Return the bytes that each row adds to the size of a piece: for its values, including zeros, and kept text."""
     n_bytes = np.full(rows.n_rows, ROW_BYTES, np.int64)
     columns = list(rows.kept.values())
-    if options.features_as == "table":
+    if options.is_table:
         n_bytes += rows.X.num_columns * CELL_BYTES
         columns += [batch.columns[name] for name in rows.X.column_names]
     else:
@@ -353,7 +353,7 @@ def bad_row(batch: ColumnBatch, position: int, first_row: int, error: RowError) 
 
 def integer_features(options: ParquetOptions, batch: ColumnBatch) -> list[str]:
     """Return the columns of features that are integers or lists of integers, and are read as numbers of a type."""
-    if options.features_as == "table":
+    if options.is_table:
         return []
     kinds = {name: batch.columns[name].type for name in options.features or ()}
     return [name for name, kind in kinds.items() if pa.types.is_integer(getattr(kind, "value_type", kind))]

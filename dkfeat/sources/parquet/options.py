@@ -122,6 +122,16 @@ class ParquetOptions(Source):
         return {**({} if self.id is None else {"id": self.id}), **{name: name for name in self.keep}}
 
     @property
+    def is_table(self) -> bool:
+        """True if the columns are those of a table."""
+        return self.features_as == "table"
+
+    @property
+    def may_be_table(self) -> bool:
+        """True if the columns are those of a table, or may be."""
+        return self.features_as in ("auto", "table")
+
+    @property
     def has_labels(self) -> bool:
         """True if rows have labels of their own."""
         return self.label is not None

@@ -195,7 +195,7 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
     if options.features_as in ("columns", "table"):
         if options.n_features != (width := _width(types, options.features_as, options)):
             remedy = "the two must be equal"
-            if options.features_as == "table":
+            if options.is_table:
                 remedy = f'their encoder makes {width:,} features; leave it out, or pass features_as="columns"'
             raise ConfigError(f"features are {len(types):,} columns, but n_features={options.n_features:,}; {remedy}")
         if options.is_encoded:

@@ -370,7 +370,7 @@ class _PieceBuilder:
 
     def _block(self) -> RowBlock:
         options = self._options
-        is_table = options.features_as == "table" and not options.is_encoded
+        is_table = options.is_table and not options.is_encoded
         empty = RowBlock(
             X=pa.table({name: pa.nulls(0) for name in options.features or ()})
             if is_table
