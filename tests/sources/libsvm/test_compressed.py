@@ -171,7 +171,6 @@ def test_bomb__memory_is_bounded(tmp_path, ending, line):
     program = f"""
         import resource
         from dkfeat.errors import ParseError
-from dkfeat.sources import contents
         from dkfeat.sources.libsvm.source import LibsvmSource
         source = LibsvmSource({str(path)!r}, blocksize="16MiB", max_line_bytes="32MiB", **{OPTIONS!r})
         (split,) = source.splits()
