@@ -231,7 +231,8 @@ def test_cluster__gives_the_same_bits(folder, three_parts, cluster_client):
 
 @pytest.mark.cluster
 def test_cluster__weights_beyond_a_workers_memory_are_refused(folder, cluster_client, monkeypatch):
-    monkeypatch.setattr(averaging, "BUFFERS_BYTES", 1 << 50)
+    for name in ("BUFFERS_BYTES", "BATCHES_BYTES"):  # what a part needs is the smaller of two sums
+        monkeypatch.setattr(averaging, name, 1 << 50)
     with pytest.raises(PlanError, match="memory_limit"):
         trained(folder, parts=2, client=cluster_client)
 
