@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -18,29 +18,22 @@ from dkfeat import canonical
 from dkfeat.archives import archive_sha256
 from dkfeat.compiled import tables
 from dkfeat.compiled.random import STREAM_TABLE, choose_rows
-from dkfeat.encoders._arrow import Plan, Rows, as_type, encode, read_numbers, read_table, storage_of
+from dkfeat.encoders._arrow import Plan, as_type, encode, read_table, storage_of
 from dkfeat.encoders._columns import (
-    ENCODINGS,
     LEFT_OUT,
     PARTS,
     ZEROS_ABSENT,
     Column,
     ColumnTable,
-    draw_knots,
     rank_table,
 )
+from dkfeat.encoders._fitting import N_DRAWN, draw, is_dask_table, learn_column
 from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
 from dkfeat.html import card
 from dkfeat.maps._base import NotebookCard
-from dkfeat.maps._rows import is_dask, transform_blocks
+from dkfeat.maps._rows import transform_blocks
 from dkfeat.messages import counted, nearest
 from dkfeat.validation import check_choice, check_seed
-
-_N_DRAWN = 10_000
-_FEWEST_IDS, _MOST_DISTINCT = 100, 0.9
-"""Text is left out if, of this many values or more, a larger share is distinct."""
-_NO_RANKS = np.empty(0), np.empty(0, np.float32)
-_DAY = 86_400  # seconds
 
 
 class Coordinate(NamedTuple):
@@ -198,7 +191,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         self : TableEncoder
         """
         params, seed = self._checked_params(), check_seed(self.random_state)
-        drawn = _draw(X, seed)
+        drawn = draw(X, seed)
         names = drawn[0][0].schema.names
         for name in params["categories"]:
             if name not in names:
@@ -207,7 +200,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         learnt = []
         for at, name in enumerate(names):
             alone = [(batch.select([at]), numbers) for batch, numbers in drawn]
-            learnt.append(_learn(alone, is_named=name in params["categories"]))
+            learnt.append(learn_column(alone, is_named=name in params["categories"]))
         columns = ColumnTable(column for column, _ in learnt)
         if len(columns.left_out) == len(columns):
             raise InputError(
@@ -221,7 +214,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
     def _fit_drawn(self, n_rows: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
         """Fit to a table of `n_rows` rows, of which `take` returns those with ascending numbers that the seed draws."""
         seed = check_seed(self.random_state)
-        return self.set_params(random_state=seed).fit(take(choose_rows(seed, n_rows, _N_DRAWN, STREAM_TABLE)))
+        return self.set_params(random_state=seed).fit(take(choose_rows(seed, n_rows, N_DRAWN, STREAM_TABLE)))
 
     def transform(self, X: Any) -> Any:
         """Encode each row.
@@ -238,7 +231,7 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
             Canonical. For a Dask DataFrame, a lazy Dask array with one such block for each partition.
         """
         state = self._state()
-        if _is_dask_table(X):
+        if is_dask_table(X):
             self._plan_for(read_table(X._meta)[0].schema)
             blocks = X.map_partitions(_same, meta=np.empty((0, self.n_features_in_)), enforce_metadata=False)
             return transform_blocks(self, blocks)
@@ -404,83 +397,9 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         return hasattr(self, "_settings")
 
 
-def _is_dask_table(X: Any) -> bool:
-    return is_dask(X) and hasattr(X, "map_partitions")
-
-
 def _same(part: Any) -> Any:
     """Return a partition as a block of a Dask array, whose blocks a map then transforms."""
     return part
-
-
-def _draw(X: Any, seed: int) -> Rows:
-    """Draw the rows to which an encoder is fitted."""
-    if _is_dask_table(X):
-        ends = np.cumsum(X.map_partitions(len).compute().to_numpy())
-        numbers = choose_rows(seed, int(ends[-1]), _N_DRAWN, STREAM_TABLE)
-        X = X.map_partitions(_take, numbers=numbers, ends=ends, meta=X._meta).compute()
-    batches = read_table(X)
-    ends = np.cumsum([0, *(batch.num_rows for batch in batches)])
-    if not ends[-1]:
-        raise InputError("the table has no rows (0 samples), but a minimum of 1 is required to fit an encoder")
-    numbers = choose_rows(seed, int(ends[-1]), _N_DRAWN, STREAM_TABLE)
-    cuts = np.searchsorted(numbers, ends)
-    drawn = [(batch, numbers[cuts[at] : cuts[at + 1]] - ends[at]) for at, batch in enumerate(batches)]
-    return [(batch, own) for batch, own in drawn if len(own)]
-
-
-def _take(part: Any, *, numbers: NDArray[np.int64], ends: NDArray[np.int64], partition_info: Any) -> Any:
-    """Take the drawn rows of a partition; `ends` are the numbers of the rows after each partition."""
-    stop = ends[partition_info["number"]]
-    return part.iloc[numbers[slice(*np.searchsorted(numbers, [stop - len(part), stop]))] - (stop - len(part))]
-
-
-def _learn(drawn: Rows, *, is_named: bool) -> tuple[Column, NDArray[np.float64]]:
-    """Choose the encoding of the only column of some batches, and its knots."""
-    schema = drawn[0][0].schema
-    field = schema.field(0)
-    storage, n_rows = storage_of(field.type), sum(len(numbers) for _, numbers in drawn)
-    column = Column(name=field.name, type=storage.name, family=storage.family, encoding=LEFT_OUT, rows=n_rows)
-    if is_named and storage.family not in ("null", "tags") and "category" not in ENCODINGS.get(storage.family, ()):
-        raise ConfigError(
-            f"categories names {field.name!r}, a column of type {field.type}, but categories are text, booleans or "
-            "integers; leave it out, or convert it to text"
-        )
-    if not storage.family or storage.family == "null":
-        return replace(column, nulls=n_rows if storage.family else 0), np.empty(0)
-    usual = ENCODINGS[storage.family][0]
-    if usual in ("rank", "date") and not is_named:
-        column = replace(column, encoding=usual, n_knots=1)
-        return _learn_ranks(column, read_numbers(Plan.of(schema, [(column, column.job)]), drawn))
-    column = replace(column, encoding="tags" if usual == "tags" else "category")
-    slots = encode(Plan.of(schema, [(column, column.job)]), drawn, 1, _NO_RANKS, missing=1).indices
-    nulls = int(np.count_nonzero(slots == tables.MISSING))
-    distinct, n_values = len(np.unique(slots)) - (nulls > 0), len(slots) - nulls
-    column = replace(column, nulls=nulls, distinct=distinct)
-    is_constant = not distinct or (not nulls and n_values == distinct * n_rows)
-    is_id = storage.family == "text" and not is_named and n_values >= _FEWEST_IDS
-    if is_constant or (is_id and distinct > _MOST_DISTINCT * n_values):
-        column = replace(column, encoding=LEFT_OUT)
-    return column, np.empty(0)
-
-
-def _learn_ranks(column: Column, numbers: NDArray[np.float64]) -> tuple[Column, NDArray[np.float64]]:
-    """Choose the encoding of a column of numbers or dates."""
-    values = numbers[~np.isnan(numbers)]
-    nulls, zeros = len(numbers) - len(values), int(np.count_nonzero(values == 0))
-    distinct = len(np.unique(values))
-    column = replace(column, nulls=nulls, distinct=distinct, zeros=zeros)
-    if distinct < 1 + (not nulls):
-        return replace(column, encoding=LEFT_OUT, n_knots=0), np.empty(0)
-    if column.encoding == "date":
-        days = np.floor(values / _DAY)
-        months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
-        parts = dict(zip(PARTS, (values - days * _DAY, days % 7, months), strict=True))
-        column = replace(column, parts=tuple(part for part, values in parts.items() if len(np.unique(values)) > 1))
-    elif distinct > 1 and 2 * zeros >= len(values):
-        column, values = replace(column, encoding=ZEROS_ABSENT), values[values != 0]
-    knots = draw_knots(values)
-    return replace(column, n_knots=len(knots)), knots
 
 
 def _part(column: Column, slot: int) -> str:
