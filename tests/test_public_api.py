@@ -9,7 +9,6 @@ import pytest
 import dkfeat
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.learn.model import LinearModel
-from tests.engine.helpers import gcws
 from tests.maps.small import FEATURE_MAPS
 
 RETURNED = (ShardDataset, LinearModel)
@@ -62,51 +61,6 @@ def test_import__loads_nothing_heavy():
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.strip() == "[]"
-
-
-def test_featurize__former_keywords_move_to_the_source_and_the_target(tmp_path):
-    (tmp_path / "rows.svm").write_text("1 1:1\n2 1:x\n3 1:1\n")
-    old = {"on_bad_row": "quarantine", "max_bad_rows": 1, "resume": False, "on_changed_source": "keep"}
-    with pytest.warns(DeprecationWarning, match=r"use target=dkfeat\.Target|option of the source") as caught:
-        made = dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "out", gcws(), progress=False, **old)
-    assert len(caught) == len(old)
-    assert {warning.filename for warning in caught} == {__file__}
-    assert (made.rows, made.n_bad_rows) == (2, 1)
-
-
-def test_featurize__former_keywords_without_a_source():
-    with (
-        pytest.warns(DeprecationWarning, match="on_bad_row"),
-        pytest.raises(TypeError, match="missing a required argument: 'source'"),
-    ):
-        dkfeat.featurize(target="out", on_bad_row="raise")
-
-
-def test_predict__former_keywords_of_a_run_that_reads_shards(tmp_path):
-    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
-    dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "shards", gcws(), progress=False)
-    model = dkfeat.train(tmp_path / "shards", progress=False)
-    with pytest.warns(DeprecationWarning, match="use (target=|the option)"):
-        dkfeat.predict(model, tmp_path / "shards", tmp_path / "out", progress=False, resume=True, max_bad_rows=0)
-    with (
-        pytest.warns(DeprecationWarning, match="use the option"),
-        pytest.raises(dkfeat.errors.ConfigError, match="not supported for sources of kind 'shards'"),
-    ):
-        dkfeat.predict(model, tmp_path / "shards", tmp_path / "more", progress=False, on_bad_row="quarantine")
-
-
-def test_predict__former_keywords_leave_the_options_of_the_model(monkeypatch):
-    opened = []
-
-    def load_model(folder, storage_options):
-        opened.append((folder, storage_options))
-        raise OSError("opened")
-
-    monkeypatch.setattr("dkfeat.learn.predict.load_model", load_model)
-    options = {"anon": True}
-    with pytest.warns(DeprecationWarning, match="use the option"), pytest.raises(OSError, match="opened"):
-        dkfeat.predict("s3://b/model", "https://h/rows.svm", "out", storage_options=options, on_bad_row="quarantine")
-    assert opened == [("s3://b/model", options)]
 
 
 def test_target__is_checked():

@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_163
-MOST_MODULES = 206
-MOST_TEST_LINES = 37_968
+MOST_CODE = 29_994
+MOST_MODULES = 205
+MOST_TEST_LINES = 37_860
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from dkfeat.engine.open import Target, open_run, run_parameters
+from dkfeat.engine.open import Target, open_run
 from dkfeat.engine.plan import plan_tasks
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import resolve
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dkfeat.store.manifest.manifest import Manifest
 
 
-@run_parameters
 def featurize(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     target: str | PathLike[str] | Target,

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
-from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, cause_of
 from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.base import Source
-from dkfeat.sources.formats import as_source
 from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import MODEL_FILE, read_spec, spec_conflict_remedy
@@ -261,42 +259,3 @@ def with_bad_rows(source: Any, on_bad_row: str | None = None, max_bad_rows: floa
         kind = getattr(source, "kind", "shards")
         raise ConfigError(f"on_bad_row='quarantine' is not supported for sources of kind {kind!r}; leave it out")
     return source
-
-
-TARGET_PARAMETERS = {
-    "target_options": "target=dkfeat.Target(urlpath, storage_options=...)",
-    "resume": "target=dkfeat.Target(urlpath, resume=...)",
-    "on_changed_source": "target=dkfeat.Target(urlpath, on_changed_source=...)",
-}
-"""Former keywords of runs that are now fields of `Target`, as for `dkfeat.deprecation.moved_parameters`."""
-
-BAD_ROW_PARAMETERS = {
-    name: f"the option of the source, such as dkfeat.LibsvmSource(urlpath, {name}=...)"
-    for name in ("on_bad_row", "max_bad_rows")
-}
-"""Former keywords of runs that are now options of sources."""
-
-
-def move_to_target(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Move former keywords of a run into its target, if it has one."""
-    fields = {
-        "storage_options" if name == "target_options" else name: old[name] for name in old.keys() & TARGET_PARAMETERS
-    }
-    if fields and arguments.get("target") is not None:
-        arguments["target"] = replace(as_target(arguments["target"]), **fields)
-
-
-def move_to_source(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Move former keywords of a run into its target and its source."""
-    move_to_target(arguments, old)
-    options = {name: old[name] for name in BAD_ROW_PARAMETERS if old.get(name) is not None}
-    if options:
-        source = as_source(arguments["source"], arguments.pop("storage_options", None))
-        arguments["source"] = with_bad_rows(source, **options)
-
-
-run_parameters = moved_parameters(move_to_source, {**BAD_ROW_PARAMETERS, **TARGET_PARAMETERS})
-"""Decorator that lets a run of a source into a target accept its former keywords."""
-
-target_parameters = moved_parameters(move_to_target, TARGET_PARAMETERS)
-"""Decorator that lets a run into a target accept its former keywords."""

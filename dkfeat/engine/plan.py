@@ -15,7 +15,7 @@ from dkfeat.canonical import fingerprint
 from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.clusters.local import more_memory
-from dkfeat.engine.open import Target, as_target, read_existing, target_parameters
+from dkfeat.engine.open import Target, as_target, read_existing
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned
 from dkfeat.engine.runners.open import open_runner
@@ -277,7 +277,6 @@ class Plan:
         return card("Plan", self.facts(), note=note, details={**details, heading: tasks})
 
 
-@target_parameters
 def plan(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     target: str | PathLike[str] | Target | None = None,

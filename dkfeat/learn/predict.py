@@ -19,18 +19,9 @@ import pyarrow.parquet
 
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import PackedCodes, RowBlock
-from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import (
-    BAD_ROW_PARAMETERS,
-    TARGET_PARAMETERS,
-    Target,
-    move_to_source,
-    move_to_target,
-    open_run,
-    with_bad_rows,
-)
+from dkfeat.engine.open import Target, open_run
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, inherit_row_options, make_spec
 from dkfeat.engine.run import execute
@@ -216,18 +207,6 @@ def _load(spec: Mapping[str, Any], storage: Storage) -> LinearModel:
     return model
 
 
-def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Move former keywords of `predict` into its target and, unless it reads shards, its source."""
-    source, storage_options = arguments["source"], arguments.get("storage_options")
-    if dataset_reader(source, storage_options) is not None:
-        with_bad_rows(source, old.get("on_bad_row"))  # raises an error for "quarantine"
-        move_to_target(arguments, old)
-        return
-    arguments["model"] = load_model(arguments["model"], storage_options=storage_options)  # they move into the source
-    move_to_source(arguments, old)
-
-
-@moved_parameters(_move, {**BAD_ROW_PARAMETERS, **TARGET_PARAMETERS})
 def predict(
     model: LinearModel | str | PathLike[str],
     source: Source | ShardDataset | str | PathLike[str] | Sequence[str | PathLike[str]],

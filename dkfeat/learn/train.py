@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
-from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.runners.open import LazyRunner
@@ -48,24 +47,6 @@ UNIT_TOLERANCE = 0.01
 """Rows are not scaled if their root mean square length differs from 1 by less than this."""
 
 
-def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Move former keywords of `train` into its solver and its checkpoint."""
-    given = arguments.get("solver", "sgd")
-    solver = SOLVERS[check_choice(given, "solver", tuple(SOLVERS))]() if isinstance(given, str) else given
-    if isinstance(solver, SGD | Liblinear):
-        arguments["solver"] = replace(solver, **{name: old[name] for name in ("task", "class_weight") if name in old})
-    if "resume" in old and arguments.get("checkpoint") is not None:
-        arguments["checkpoint"] = replace(as_target(arguments["checkpoint"]), resume=old["resume"])
-
-
-_MOVED = {
-    "task": "dkfeat.SGD(task=...)",
-    "class_weight": "dkfeat.SGD(class_weight=...) or dkfeat.Liblinear(class_weight=...)",
-    "resume": "checkpoint=dkfeat.Target(folder, resume=...)",
-}
-
-
-@moved_parameters(_move, _MOVED)
 def train(
     shards: ShardDataset | str | os.PathLike[str],
     solver: Literal["sgd", "liblinear"] | SGD | Liblinear = "sgd",

@@ -13,14 +13,13 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import TARGET_PARAMETERS, Target, move_to_target, open_run
+from dkfeat.engine.open import Target, open_run
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import DROPPED, Resolved
 from dkfeat.engine.run import execute
 from dkfeat.engine.tables import ShardsJob
 from dkfeat.errors import InputError, SpecConflictError
 from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
-from dkfeat.neighbors.scan import former_parameters
 
 if TYPE_CHECKING:
     from dask.distributed import Client
@@ -47,7 +46,6 @@ class _DropJob(ShardsJob):
         return replace(piece, block=piece.block.take(self.keep(split)[piece.start : piece.stop]))
 
 
-@former_parameters(move_to_target, TARGET_PARAMETERS)
 def drop_duplicates(
     data: ShardDataset | str | PathLike[str],
     duplicates: Duplicates | NDArray[np.bool_] | str | PathLike[str],

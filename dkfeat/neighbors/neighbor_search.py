@@ -14,13 +14,13 @@ import numpy as np
 
 from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_shards
 from dkfeat.engine.featurize import featurize
-from dkfeat.engine.open import BAD_ROW_PARAMETERS, TARGET_PARAMETERS, Target, as_target, move_to_target, with_bad_rows
+from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.exact import Rows, RowsInMemory, check_n_neighbors, rows_of, rows_to_compare
-from dkfeat.neighbors.scan import ShardScan, former_parameters, open_codes, open_index, own_rows, sampled_map
+from dkfeat.neighbors.scan import ShardScan, open_codes, open_index, own_rows, sampled_map
 from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     from dkfeat.maps._sampled import SampledMap
 
 
-def _move(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
-    move_to_target(arguments, old)
-    queries, options = arguments.get("queries"), {name: old[name] for name in BAD_ROW_PARAMETERS if name in old}
-    if options and _is_location(queries):
-        opened = _open_queries(queries, arguments.get("storage_options"), "sha256")
-        arguments["queries"] = with_bad_rows(opened, **options)
-
-
-@former_parameters(_move, {**BAD_ROW_PARAMETERS, **TARGET_PARAMETERS})
 def search(
     data: ShardDataset | str | PathLike[str],
     queries: Any = None,

@@ -13,7 +13,6 @@ import numpy as np
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.codes import best_rows, empty_heaps, merged
-from dkfeat.deprecation import P, R, moved_parameters
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import as_path
@@ -150,20 +149,6 @@ def _best_of_shard(
     return heaps
 
 
-def former_parameters(
-    move: Callable[[dict[str, Any], dict[str, Any]], object] | None = None, new_ways: Mapping[str, str] | None = None
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function accept the former name ``shards`` of `data`, and other former keywords as `moved_parameters`."""
-
-    def rename(arguments: dict[str, Any], old: dict[str, Any]) -> None:
-        if "shards" in old:
-            arguments["data"] = old["shards"]
-        if move is not None:
-            move(arguments, old)
-
-    return moved_parameters(rename, {"shards": "data=...", **(new_ways or {})})
-
-
 def open_codes(
     data: ShardDataset | str | PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[ShardDataset, SampledMap]:
@@ -228,7 +213,6 @@ def code_blocks(data: ShardDataset, split: Split, index: ShardReader | None) -> 
                 yield first + entry.range[0] + position, codes
 
 
-@former_parameters()
 def index(
     data: ShardDataset | str | PathLike[str],
     *,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
-from dkfeat.engine.open import Target, as_target, target_parameters
+from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.errors import ConfigError
 from dkfeat.html import card, render
@@ -160,7 +160,6 @@ def _log_mapping(log: RunLog) -> dict[str, Any]:
     return {name: getattr(log, name) for name in names} | {"shards_found": log.found, "stages": stages}
 
 
-@target_parameters
 def run_report(
     target: str | PathLike[str] | Target,
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,

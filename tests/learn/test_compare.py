@@ -378,34 +378,6 @@ def test_compare__searches_stop_at_the_end_of_the_time(paths):
     assert short.to_text().count("cut short: ") == 2
 
 
-def test_compare__keywords_of_before_warn(paths, tmp_path):
-    options = {"maps": "gcws", "solver": Liblinear(C=1.0), "progress": False}
-    new = compare(paths[0], n_components=16, test=0.5, baselines=[], **options)
-    shared, default = (compare(paths[0], n_components=16, **options, **test) for test in ({"test": None}, {}))
-    assert (shared.n_test, shared.results[-1].accuracy) == (default.n_test, default.results[-1].accuracy)
-    with pytest.warns(DeprecationWarning, match="is deprecated") as caught:
-        old = compare(
-            paths[0], k=16, test_fraction=0.5, linear=False, exact=False, out=tmp_path, overwrite=True, **options
-        )
-    assert sorted(str(each.message).split()[1] for each in caught) == ["exact", "k", "linear", "out", "test_fraction"]
-    assert {each.filename for each in caught} == {__file__}
-    ((one,), (other,)) = new.results, old.results
-    assert (one.k, one.accuracy, new.n_test) == (other.k, other.accuracy, old.n_test)
-    assert (tmp_path / "comparison.json").exists()
-    with (
-        pytest.warns(DeprecationWarning, match="is deprecated"),
-        pytest.raises(TypeError, match="n_components and its former name k are both given"),
-    ):
-        compare(paths[0], k=16, n_components=32, **options)
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "comparison.txt").write_text("mine")
-    with (
-        pytest.warns(DeprecationWarning, match="is deprecated"),
-        pytest.raises(ConfigError, match="not recognised as an earlier result"),
-    ):
-        compare(paths[0], n_components=16, out=tmp_path / "foreign", **options)
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -141,17 +141,6 @@ def test_search__queries_without_rows_without_values_and_no_rows(data):
             search(data, queries, 2, progress=False)
 
 
-def test_search__former_names_of_parameters(data, rows, text, tmp_path):
-    for options, message in [
-        ({"shards": data, "queries": rows[:3]}, "shards is deprecated .* use data="),
-        ({"data": data, "queries": text, "on_bad_row": "quarantine"}, "option of the source"),
-        ({"data": data, "queries": text, "target": tmp_path / "found", "resume": False}, r"dkfeat.Target\("),
-    ]:
-        with pytest.warns(DeprecationWarning, match=message):
-            found = search(n_neighbors=1, progress=False, **options)
-        assert found.similarities[0] == 1
-
-
 def test_search__bad_arguments(data, rows):
     for arguments, message in [
         ({"n_neighbors": 0}, "n_neighbors=0"),

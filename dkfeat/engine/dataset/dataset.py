@@ -13,7 +13,6 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import RESERVED, PackedCodes, RowBlock
-from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.rows import cut_batches, prefetch_calls, shuffle_batches, with_indicator
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
@@ -111,11 +110,6 @@ class QuarantinedRow:
 
 _COLUMNS = ("query_id", "weight", "kept", "number")
 """Columns that `ShardDataset.batches` returns on request."""
-
-
-def _move_to_columns(arguments: dict[str, Any], old: Mapping[str, Any]) -> None:
-    """Move former keywords of `ShardDataset.batches`, each a flag, into one."""
-    arguments["columns"] = (*arguments.get("columns", ()), *(name for name in _COLUMNS if old.get(name)))
 
 
 class ShardDataset:
@@ -253,7 +247,6 @@ class ShardDataset:
         labels = self.manifest.labels
         return None if labels is None else np.array(labels, dtype=self.spec["input"]["label_dtype"])
 
-    @moved_parameters(_move_to_columns, {name: f"columns=({name!r}, ...)" for name in _COLUMNS})
     def batches(
         self,
         rows: int,

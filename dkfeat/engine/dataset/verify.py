@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.engine.open import Opened, Target, as_target, target_parameters
+from dkfeat.engine.open import Opened, Target, as_target
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import check_has_source, complete, inherit
 from dkfeat.engine.runners.base import until_stopped
@@ -81,7 +81,6 @@ class InputReport:
     """Files of the source that are not committed yet."""
 
 
-@target_parameters
 def verify_inputs(
     target: str | PathLike[str] | Target,
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],

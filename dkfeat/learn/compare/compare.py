@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.train import Liblinear, as_grid, check_fraction
-from dkfeat.deprecation import moved_parameters
 from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.progress import NotebookLine, Progress
 from dkfeat.engine.resolve import with_encoder
 from dkfeat.errors import ConfigError
-from dkfeat.learn.compare.comparison import FILES, Comparison, LeftOut, Result
+from dkfeat.learn.compare.comparison import Comparison, LeftOut, Result
 from dkfeat.learn.compare.fits import MAPS, Fits, FitSettings
 from dkfeat.sources.formats import as_source
-from dkfeat.store.outputs import check_folder
 from dkfeat.validation import check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
     from dkfeat.sources.base import Source
 
 
-P = ParamSpec("P")
 DEFAULT_MAPS = ("gcws", "dart", "nrff", "nystroem-gmm", "nystroem-rbf")
 DEFAULT_COMPONENTS = (32, 64, 128, 256, 512, 1024)
 DEFAULT_GAMMA = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -40,56 +35,6 @@ EXACT_SHARE = 0.5
 """Share of the time that may be used when such machines begin."""
 
 
-def _from_old_keywords(arguments: dict[str, Any], old: dict[str, Any]) -> None:
-    """Translate keywords of version 0.2."""
-    new_names = dict.fromkeys(old, "baselines") | {"k": "n_components", "test_fraction": "test"}
-    for name in old:
-        if new_names[name] in arguments:
-            raise TypeError(f"{new_names[name]} and its former name {name} are both given")
-    if "k" in old:
-        arguments["n_components"] = old["k"]
-    if "test_fraction" in old:
-        arguments["test"] = old["test_fraction"]
-    if {"linear", "exact"} & old.keys():
-        of_exact = {"auto": ["exact-if-small"], True: ["exact"], False: []}[old.get("exact", "auto")]
-        arguments["baselines"] = ["linear"] * bool(old.get("linear", True)) + of_exact
-
-
-OLD_KEYWORDS: Mapping[str, str] = {
-    "k": "n_components",
-    "test_fraction": "test=0.25",
-    "linear": 'baselines=["linear", ...]',
-    "exact": 'baselines=["exact", ...]',
-}
-
-
-def _saves(function: Callable[P, Comparison]) -> Callable[P, Comparison]:
-    """Let `compare` accept `out` and `overwrite` of version 0.2, with a warning, and None for the default `test`."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Comparison:
-        if kwargs.get("test", True) is None:
-            del kwargs["test"]
-        out: Any = kwargs.pop("out", None)
-        overwrite = bool(kwargs.pop("overwrite", False))
-        if out is None:
-            return function(*args, **kwargs)
-        text = "compare: out is deprecated and will be removed in the next minor version"
-        warnings.warn(f"{text}; use comparison.save(folder, overwrite=...)", DeprecationWarning, stacklevel=2)
-        read: list[Any] = [*args, kwargs.get("source"), kwargs.get("test")]
-        inputs = [
-            pattern for each in read if not isinstance(each, float | None) for pattern in as_source(each).patterns
-        ]
-        check_folder(out, FILES, kind="a comparison", inputs=inputs, overwrite=overwrite)
-        comparison = function(*args, **kwargs)
-        comparison.save(out, overwrite=overwrite)
-        return comparison
-
-    return call
-
-
-@_saves
-@moved_parameters(_from_old_keywords, OLD_KEYWORDS, stacklevel=3)
 def compare(
     source: Source | str | Sequence[str],
     *,

@@ -27,7 +27,7 @@ from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates, is_
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
-from dkfeat.neighbors.scan import former_parameters, open_codes
+from dkfeat.neighbors.scan import open_codes
 from dkfeat.neighbors.table import check_table_among, table_schema
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.outputs import check_outside
@@ -48,7 +48,6 @@ _GROUP_COLUMNS = {"row": "int64", "group": "int64", "keep": "bool", **ORIGIN, "f
 _ROW_BYTES = 24  # of a pair, or of a row's numbers
 
 
-@former_parameters()
 def duplicates(
     data: ShardDataset | str | PathLike[str],
     threshold: float = 0.8,

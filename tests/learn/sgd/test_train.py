@@ -355,27 +355,6 @@ def test_class_weight__moves_the_border_as_far_as_a_batch_solver_does():
     assert (found < np.max(exact, axis=0) + 0.06).all()
 
 
-def test_train__keywords_of_before_warn(tmp_path):
-    X, y = blobs(60, 2, seed=1)
-    state = dkfeat.Target(tmp_path / "state", resume=False)
-    new = train(FakeShards(X, y), dkfeat.SGD(epochs=1, task="regression"), checkpoint=state, progress=False)
-    with pytest.warns(DeprecationWarning, match="is deprecated") as caught:
-        old = train(
-            FakeShards(X, y),
-            dkfeat.SGD(epochs=1),
-            task="regression",
-            class_weight=None,
-            checkpoint=tmp_path / "state",
-            resume=False,
-            progress=False,
-        )
-    assert [str(each.message).split()[1] for each in caught] == ["task", "class_weight", "resume"]
-    assert "use dkfeat.SGD(task=...)" in str(caught[0].message)
-    with pytest.warns(DeprecationWarning, match="is deprecated"), pytest.raises(ConfigError, match="solver=5"):
-        train(FakeShards(X, y), 5, task="auto")
-    assert old.coef.tobytes() == new.coef.tobytes()
-
-
 def test_train__checkpoint_of_another_training_is_ignored_if_it_shall_not_resume(tmp_path):
     rows, options = FakeShards(*blobs(60, 2, seed=1)), {"solver": dkfeat.SGD(epochs=1), "progress": False}
     train(rows, checkpoint=tmp_path, random_state=1, **options)
@@ -383,5 +362,3 @@ def test_train__checkpoint_of_another_training_is_ignored_if_it_shall_not_resume
         train(rows, checkpoint=tmp_path, **options)
     anew = train(rows, checkpoint=dkfeat.Target(tmp_path, resume=False), **options)
     assert anew.coef.tobytes() == train(rows, **options).coef.tobytes()
-    with pytest.warns(DeprecationWarning, match="resume is deprecated"):
-        train(rows, checkpoint=tmp_path, resume=False, random_state=2, **options)
