@@ -81,7 +81,8 @@ class PredictJob(Job):
     def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:
         """Return the columns that the source keeps, and the origin of each row."""
         made = Job.block(self, split, piece, encoded, before)
-        return replace(made, kept={**made.kept, **origin_columns(self.source, split, piece, before)})
+        kept = {**made.kept, **origin_columns(self.source, split, piece, before)}
+        return replace(made, y=None if made.y is None else _named(made.y, self.source), kept=kept)
 
     def counts(self, piece: Piece, encoded: Any) -> dict[str, Any]:  # noqa: ARG002 - encoded rows are predictions
         """Count the rows without features."""
@@ -142,7 +143,7 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
     no_scores = np.zeros(0 if model.task in ("binary", "regression") else (0, model.coef.shape[0]), np.float32)
     block = RowBlock(
         X=_table(model, no_scores, scores=scores),
-        y=np.zeros(0, source.label_dtype) if source.has_labels else None,
+        y=_named(np.zeros(0, source.label_dtype), source) if source.has_labels else None,
         label_offsets=np.zeros(1, np.int64) if source.has_labels and source.multilabel else None,
         qid=np.zeros(0, np.int64) if source.query_id else None,
         weight=np.zeros(0) if source.has_weights else None,
@@ -150,6 +151,11 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
     )
     table, _ = to_table("predictions", block)
     return kinds(table.schema)
+
+
+def _named(labels: NDArray[Any], source: Source) -> NDArray[Any]:
+    """Return labels as the files have them: words where a source numbers these."""
+    return np.array(source.classes)[labels] if source.classes else labels
 
 
 def _table(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> pa.Table:
@@ -360,8 +366,7 @@ def predict_file(
     n_rows = n_known = n_correct = 0
     most = piece_rows(model, scores=True)
     dtype = np.dtype(np.float32) if model.task == "regression" else model.names.dtype
-    words = np.array(rows.classes or ())
-    label_dtype = words.dtype if rows.classes else np.dtype(rows.label_dtype)
+    label_dtype = _named(np.zeros(0, rows.label_dtype), rows).dtype
     unterminated: list[SourceFile] = []
     has_warned = False
     with _writer(out, dtype, label_dtype if rows.has_labels else None) as write:
@@ -373,7 +378,7 @@ def predict_file(
                 if rows.has_labels and model.task in ("binary", "multiclass"):
                     n_known += int(np.isin(y_true, model.classes).sum())
                     n_correct += int(np.count_nonzero(predicted == y_true))
-                write(model.named(predicted), words[y_true] if rows.classes else y_true)
+                write(model.named(predicted), _named(y_true, rows))
                 unterminated += [split.files[position] for position in piece.unterminated or ()]
                 if piece.rounded is not None and not has_warned:
                     logger.warning("%s", rows.describe_rounded(split.files[piece.rounded.file], piece.rounded))

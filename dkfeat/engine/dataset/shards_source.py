@@ -80,6 +80,7 @@ class ShardSource(Source):
             multilabel=bool(options.get("multilabel")),
             query_id="qid" in reader.manifest.schema,
             label_dtype=options["label_dtype"],
+            classes=tuple(options["classes"]) if "classes" in options else None,
             only=only,
         )
 

@@ -298,7 +298,7 @@ _SHOWN = 10
 def labels_named(labels: Sequence[int | float], given: Mapping[str, Any]) -> list[Any]:
     """Return labels as the source has them: those that number words, by the input options of a spec, as words."""
     words = given.get("classes")
-    return [words[int(label)] for label in labels] if words else list(labels)
+    return [label if isinstance(label, str) else words[int(label)] for label in labels] if words else list(labels)
 
 
 def labels_shown(labels: Sequence[Any] | None) -> str:

@@ -280,7 +280,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 
 def _numbers(array: pa.Array) -> NDArray[Any]:
-    return array.to_numpy(zero_copy_only=True)
+    return array.to_numpy(zero_copy_only=not pa.types.is_string(array.type))  # labels of predictions may be words
 
 
 def _read_lists(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[Any]]:

@@ -115,11 +115,29 @@ def test_like__and_a_copied_model_encode_as_the_first_run(made, tmp_path):
     assert np.mean(predicted == test["kind"].to_numpy()) > 0.8
     for frame in (test.drop(["kind"]).to_pandas(), pl.from_arrow(test.drop(["kind"]))):
         assert np.array_equal(model.predict(frame), predicted)
-    dkfeat.predict(model, source, tmp_path / "predictions", progress=False)
-    table = pq.read_table(tmp_path / "predictions" / "data")
-    assert table["prediction"].to_pylist() == predicted.tolist()
-    assert dkfeat.evaluate(model, source).summary["accuracy"] == np.mean(predicted == test["kind"].to_numpy())
-    assert [row["label"] for row in dkfeat.evaluate(model, tmp_path / "predictions").per_class] == ["narrow", "wide"]
+    evaluation = dkfeat.evaluate(model, source)
+    assert evaluation.summary["accuracy"] == np.mean(predicted == test["kind"].to_numpy())
+    for scores in (True, False):
+        target = tmp_path / f"predictions-{scores}"
+        dkfeat.predict(model, source, target, scores=scores, progress=False)
+        table = pq.read_table(target / "data")
+        assert table["prediction"].to_pylist() == predicted.tolist()
+        assert table["label"].to_pylist() == test["kind"].to_pylist()
+        assert dkfeat.evaluate(model, target).confusion == evaluation.confusion
+        assert "narrow" in dkfeat.run_report(target).to_html()
+
+
+def test_predict__lists_of_words(tmp_path):
+    tags = [["wide"] if age > 50 else ["narrow", "young"] for age in make_table()["age"].to_pylist()]
+    pq.write_table(make_table().set_column(5, "kind", pa.array(tags)), tmp_path / "a.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
+    featurized(source, tmp_path / "features", map=MAP)
+    model = dkfeat.train(tmp_path / "features", "sgd", progress=False)
+    for scores in (True, False):
+        dkfeat.predict(model, tmp_path / "features", target := tmp_path / f"{scores}", scores=scores, progress=False)
+        assert pq.read_table(target / "data")["label"].to_pylist() == tags
+        stored, made = (dkfeat.evaluate(model, rows).summary for rows in (target, source))
+        assert (stored["accuracy"], stored["micro_f1"]) == (made["accuracy"], made["micro_f1"])
 
 
 def test_neighbors__exact_comparisons_see_encoded_rows(made):
