@@ -11,7 +11,7 @@ from dkfeat.config.settings import Positive, Settings, errors_at, read_yaml
 from dkfeat.errors import ConfigError
 from dkfeat.messages import nearest
 
-SCHEDULERS = ("threads", "processes", "synchronous", "cluster")
+SCHEDULERS = ("threads", "synchronous", "cluster")
 """Schedulers that are named by a word; the last one is worker processes of the run."""
 
 
@@ -25,8 +25,8 @@ class PlacementConfig(Settings):
     """
 
     scheduler: str | None = None
-    """Scheduler: threads, processes, synchronous, cluster (worker processes of this run) or an address. Left out:
-    worker processes if their number or memory is given, else threads of this process."""
+    """Scheduler: threads, synchronous, cluster (worker processes of this run) or an address. Left out: worker
+    processes if their number or memory is given, else threads of this process."""
     scheduler_file: str | None = None
     """File of a running scheduler, written by ``dask scheduler --scheduler-file``."""
     cluster: str | None = None

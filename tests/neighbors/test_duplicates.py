@@ -135,7 +135,7 @@ def test_duplicates__many_near_copies_are_compared_with_their_neighbours(tmp_pat
     assert not found.groups.any()  # all are one group
 
 
-@pytest.mark.parametrize("where", ["synchronous", "distributed", pytest.param("processes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where", ["synchronous", "distributed"])
 def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(where, text, tmp_path, monkeypatch):
     features = FEATURES["dart"]
     expected = duplicates(featurized(text, tmp_path / "one", features), progress=False)

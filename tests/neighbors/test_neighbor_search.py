@@ -95,14 +95,7 @@ def test_search__agrees_with_the_estimator(data, rows):
     assert (found.to_graph() != estimator.kneighbors_graph(rows[:40], mode="distance")).nnz == 0
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "synchronous",
-        pytest.param("processes", marks=pytest.mark.slow),
-        pytest.param("distributed", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("where", ["synchronous", pytest.param("distributed", marks=pytest.mark.slow)])
 def test_search__same_result_wherever_tasks_run_and_however_rows_are_cut(where, data, text, tmp_path, monkeypatch):
     monkeypatch.setattr("dkfeat.neighbors.scan.QUERIES", 190)  # three batches of queries
     monkeypatch.setattr("dkfeat.neighbors.scan._ROWS", 64)

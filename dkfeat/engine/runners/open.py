@@ -29,9 +29,10 @@ SYNONYMS = {
     "sync": "synchronous",
     "single-threaded": "synchronous",
     "threading": "threads",
-    "multiprocessing": "processes",
+    "processes": "cluster",
+    "multiprocessing": "cluster",
 }
-"""Dask's other names of its schedulers."""
+"""Dask's names of its schedulers; its processes are those of a local cluster."""
 WHERE_OPTIONS, SIZES = ("scheduler", "scheduler_file", "cluster"), ("n_workers", "threads_per_worker", "memory_limit")
 """Settings that choose where tasks run, at most one of which may be given, and the size of a cluster to start."""
 
@@ -125,9 +126,9 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
         run = replace(run, **{name: getattr(defaults, name) for name in WHERE_OPTIONS})
     names = ["in_flight"]
     if not elsewhere and run.scheduler_file is None and run.cluster is None:
-        if run.scheduler in (None, "cluster"):
+        if run.scheduler in (None, "cluster", "processes", "multiprocessing"):
             names += SIZES
-        elif run.scheduler in ("threads", "processes"):
+        elif run.scheduler == "threads":
             names.append("n_workers")
     return replace(run, **{name: getattr(defaults, name) for name in names if getattr(run, name) is None})
 
@@ -210,7 +211,7 @@ def _scheduler(run: ExecutionConfig) -> str:
 def _active_client() -> Client | None:
     """Return the client that Dask would use; None if, for example, ``dask.config.set(scheduler="threads")`` is set."""
     configured = dask.config.get("scheduler", None)
-    is_local = isinstance(configured, str) and SYNONYMS.get(configured, configured) in LOCAL
+    is_local = isinstance(configured, str) and SYNONYMS.get(configured, configured) in SCHEDULERS
     if is_local or "distributed" not in sys.modules:  # without this import there is no client
         return None
     from distributed import default_client

@@ -58,13 +58,11 @@ def test_verify_inputs__unchanged(job):
 
 
 @pytest.mark.slow
-def test_verify_inputs__options_left_open_are_the_data_sets_in_processes_too(job):
+@pytest.mark.cluster
+def test_verify_inputs__options_left_open_are_the_data_sets_on_a_cluster_too(job, cluster_client):
     folder, source, target = job
     report = dkfeat.verify_inputs(target, source)
-    assert (
-        dkfeat.verify_inputs(target, str(folder / "*"), client=ExecutionConfig(scheduler="processes", n_workers=2))
-        == report
-    )
+    assert dkfeat.verify_inputs(target, str(folder / "*"), client=cluster_client) == report
 
 
 def test_verify_inputs__a_folder_at_a_url_is_read_in_the_format_of_the_data_set(tmp_path):
@@ -146,10 +144,9 @@ def target(tiny_folder, tmp_path):
 
 
 @pytest.mark.fault("S-05")
-@pytest.mark.parametrize("scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_verify__in_parallel_reports_the_same_in_order(target, scheduler):
+def test_verify__in_parallel_reports_the_same_in_order(target):
     seen = []
-    data, here = dkfeat.open_shards(target), ExecutionConfig(scheduler=scheduler, n_workers=2)
+    data, here = dkfeat.open_shards(target), ExecutionConfig(scheduler="threads", n_workers=2)
     assert data.n_shards > 10
     assert {entry.description for entry in data.manifest.shards} == {
         f"shard {entry.name}" for entry in data.manifest.shards

@@ -138,12 +138,11 @@ def test_group__marks_and_ends_of_each_file_count(tmp_path):
         ("f04.svm", "1 1:1\n1 2:1\r", "f04.svm:2:6: "),
     ],
 )
-@pytest.mark.parametrize("scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_group__errors_have_the_place_in_their_file(folder, tmp_path, broken, text, place, scheduler):
+def test_group__errors_have_the_place_in_their_file(folder, tmp_path, broken, text, place):
     written(folder / broken, text, end="")
     for asked in (source_of(folder), source_of(folder, n_features=None)):
         with pytest.raises(ParseError) as caught:
-            featurized(asked, tmp_path / "features", scheduler=scheduler, n_workers=1)
+            featurized(asked, tmp_path / "features")
         assert str(caught.value).startswith(str(folder / place))
     manifest = featurized(source_of(folder), tmp_path / "features", on_bad_row="quarantine", max_bad_rows=1)
     (found,) = dkfeat.open_shards(tmp_path / "features").quarantine()

@@ -38,9 +38,8 @@ def test_golden__covers_the_source(golden, tiny_rows):
     [
         {"scheduler": "threads", "n_workers": 1},
         {"scheduler": "threads", "n_workers": 4},
-        pytest.param({"scheduler": "processes", "n_workers": 2}, marks=pytest.mark.slow),
         pytest.param(
-            {"scheduler": "cluster", "n_workers": 1, "threads_per_worker": 2},
+            {"scheduler": "processes", "n_workers": 1, "threads_per_worker": 2},
             marks=[pytest.mark.cluster, pytest.mark.slow],
         ),
         {"scheduler": "threads", "in_flight": 3},

@@ -26,7 +26,7 @@ PATIENCE = 300
 """Seconds after which something that does not end is said to hang."""
 KILLS, PLACES = 300, ("folder", "folder", "store", "store")
 """Kills in all, and the places between which they are divided; the places are used at the same time."""
-SCHEDULERS = {"synchronous": 6, "threads": 6, "processes": 3, "cluster": 3}
+SCHEDULERS = {"synchronous": 6, "threads": 6, "cluster": 6}
 """Where runs take place, with how often; worker processes take seconds to start."""
 N_WORKERS, ZONES = (1, 2, 3), ("UTC", "Pacific/Kiritimati", "America/St_Johns", "Asia/Kathmandu")
 TEXT = ("in/*.svm*", "--blocksize", "250kB")

@@ -33,18 +33,6 @@ def nothing_is_committed(target: Path) -> bool:
     return not list(target.glob("_dkfeat/manifest*")) and not (target / "_SUCCESS").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.fault("I-01")
-def test_bad_row__of_a_later_split_comes_from_a_worker_process_with_its_place(tmp_path):
-    lines = ROWS.splitlines()
-    lines[220] = "1 3:1 1:2"
-    (tmp_path / "a.svm").write_text("\n".join(lines) + "\n")
-    source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), blocksize=600, **GIVEN)
-    with pytest.raises(ParseError, match=r"a\.svm:221:7: .*indices must ascend"):
-        featurized(source, tmp_path / "features", scheduler="processes", n_workers=1)
-    assert nothing_is_committed(tmp_path / "features")
-
-
 @pytest.mark.fault("I-04", "I-05")
 @pytest.mark.parametrize("blocksize", [16, 100, 1 << 20])
 @pytest.mark.parametrize("layout", ["codes", "sparse"])
@@ -62,12 +50,13 @@ def test_base_and_width__are_those_of_the_whole_source(tmp_path, blocksize, layo
 
 @pytest.mark.slow
 @pytest.mark.fault("I-11")
-def test_subnormal_values__are_equal_in_worker_processes(tmp_path):
+@pytest.mark.cluster
+def test_subnormal_values__are_equal_in_worker_processes(tmp_path, cluster_client):
     rows = "1 1:5e-324 2:1e-40 3:-0.0 4:1e-45\n0 1:1e-38 2:-1e-39 5:0\n1 2:2e-45 3:1\n"
     (tmp_path / "a.svm").write_text(rows * 3)
     source = dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN)
     one = featurized(source, tmp_path / "one", scheduler="synchronous")
-    two = featurized(source, tmp_path / "two", scheduler="processes", n_workers=1)
+    two = featurized(source, tmp_path / "two", client=cluster_client)
     assert [entry.sha256 for entry in one.shards] == [entry.sha256 for entry in two.shards]
     assert one.nnz == 3 * 6  # the first row keeps 1e-40 and 1e-45, which float32 can represent
     assert one.nnz == two.nnz

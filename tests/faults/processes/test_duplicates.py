@@ -34,7 +34,7 @@ def state(out):
     return {path.relative_to(out): path.read_bytes() for path in [out / "duplicates.json", *out.glob("*/data/*")]}
 
 
-KILLS = [("mid_write:6", "synchronous"), ("after_tmp:31", "threads"), ("after_success:2", "processes")]
+KILLS = [("mid_write:6", "synchronous"), ("after_tmp:31", "threads"), ("after_success:2", "cluster")]
 
 
 @pytest.mark.fault("P-01")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,10 +60,9 @@ def test_driver_killed__resume_is_identical(kill_at, source, golden, tmp_path):
 
 @pytest.mark.fault("P-01")
 @pytest.mark.cluster
-@pytest.mark.parametrize("scheduler", ["processes", "cluster"])
-def test_driver_killed__its_workers_leave(scheduler, source, golden, tmp_path):
+def test_driver_killed__its_workers_leave(source, golden, tmp_path):
     target = tmp_path / "features"
-    with programs.start(words(source, target, scheduler, 2)) as driver:
+    with programs.start(words(source, target, "cluster", 2)) as driver:
         programs.wait_until_stopped(driver)
         workers = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
@@ -74,31 +71,6 @@ def test_driver_killed__its_workers_leave(scheduler, source, golden, tmp_path):
             worker.kill()
     assert alive == []
     assert_resumes(source, target, golden, finished=False)
-
-
-STARTING = """
-import os, signal
-from dkfeat.engine.runners import local
-local.threadpool_limits = lambda threads: os.kill(os.getpid(), signal.SIGTERM)
-local._start_process(None, 1)
-"""
-
-
-DEAF = """
-import multiprocessing, signal, types
-from dkfeat.engine.runners import local
-local._EXIT_SECONDS = 0.1
-signal.signal(signal.SIGTERM, lambda *_: None)  # as if its exception were dropped
-multiprocessing.parent_process = lambda: types.SimpleNamespace(join=lambda: None)
-local._end_with_driver()
-"""
-
-
-@pytest.mark.fault("P-05")
-@pytest.mark.parametrize(("program", "status"), [(STARTING, -signal.SIGTERM), (DEAF, 128 + signal.SIGTERM)])
-def test_process_of_a_pool__ends_without_an_error_while_it_starts_and_whatever_it_drops(program, status):
-    ended = programs.run([sys.executable, "-c", program])
-    assert (ended.status, ended.err) == (status, "")
 
 
 @pytest.mark.fault("P-02", "P-03")

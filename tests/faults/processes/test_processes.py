@@ -440,13 +440,13 @@ def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(sou
 @pytest.mark.fault("P-05")
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("where", "signals", "status"),
+    ("signals", "status"),
     [
-        pytest.param("processes", (signal.SIGTERM,), 143, id="term"),
-        pytest.param("cluster", (signal.SIGINT, signal.SIGINT), 130, id="int-int"),
+        pytest.param((signal.SIGTERM,), 143, id="term"),
+        pytest.param((signal.SIGINT, signal.SIGINT), 130, id="int-int"),
     ],
 )
-def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(tmp_path, where, signals, status):
+def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(tmp_path, signals, status):
     with (tmp_path / "rows.svm").open("w") as file:
         file.writelines(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2 {30 + i % 11}:0.5\n" for i in range(50_000))
     options = {"n_features": 41, "zero_based": False, "label_dtype": "int64", "blocksize": 32 << 10}
@@ -454,7 +454,7 @@ def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(tm
     featurized(source, tmp_path / "golden")
     words = ["featurize", *source.urlpath, "--n-components", "24", "--seed", "11", "--blocksize", "32KiB"]
     words += ["--n-features", "41", "--zero-based", "false", "--label-dtype", "int64", "--n-workers", "2"]
-    with programs.start(programs.command(*words, "--scheduler", where, "--out", target)) as driver:
+    with programs.start(programs.command(*words, "--scheduler", "cluster", "--out", target)) as driver:
         programs.wait_until(lambda: list(target.glob("data/*.parquet")), driver)
         workers = psutil.Process(driver.pid).children(recursive=True)
         for number in signals:
@@ -497,13 +497,12 @@ class Fail:
         return split.number
 
 
+@pytest.mark.quick
 @pytest.mark.fault("P-12")
 @pytest.mark.cluster
-@pytest.mark.parametrize("where", [pytest.param("cluster", marks=pytest.mark.quick), "processes"])
-def test_error_that_does_not_travel__arrives(where, cluster_client):
-    client = cluster_client if where == "cluster" else ExecutionConfig(scheduler="processes", n_workers=1)
+def test_error_that_does_not_travel__arrives(cluster_client):
     for kind in ("stubborn", "forgetful", "long"):
-        with pytest.raises(Exception, match="on purpose"), open_runner(client) as runner:
+        with pytest.raises(Exception, match="on purpose"), open_runner(cluster_client) as runner:
             runner.run(Fail(kind), fake_splits(8), lambda *_: None)
 
 
@@ -536,10 +535,9 @@ if __name__ == "__main__":
     "where",
     [
         pytest.param(("--scheduler", "threads"), marks=pytest.mark.quick),
-        ("--scheduler", "processes", "--n-workers", "2"),
         pytest.param(("--n-workers", "2"), marks=pytest.mark.cluster),
     ],
-    ids=["threads", "processes", "cluster"],
+    ids=["threads", "cluster"],
 )
 def test_few_open_files__are_enough(source, golden, tmp_path, where):
     (tmp_path / "limited.py").write_text(LIMITED)
