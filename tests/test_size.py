@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_919
+MOST_CODE = 29_948
 MOST_MODULES = 205
-MOST_TEST_LINES = 37_808
+MOST_TEST_LINES = 37_843
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
@@ -230,15 +230,23 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         encoded : csr_matrix of shape (n_rows, n_features_out), float32, with int64 indices
             Canonical. For a Dask DataFrame, a lazy Dask array with one such block for each partition.
         """
+        return self._transform(X)
+
+    def _transform(self, X: Any, known: Collection[str] = ()) -> Any:
+        """Encode each row, without a warning of columns with names that are known."""
         state = self._state()
         if is_dask_table(X):
-            self._plan_for(read_table(X._meta)[0].schema)
+            self._plan_for(read_table(X._meta)[0].schema, known)
             blocks = X.map_partitions(_same, meta=np.empty((0, self.n_features_in_)), enforce_metadata=False)
             return transform_blocks(self, blocks)
         batches = read_table(X)
         rows = [(batch, np.arange(batch.num_rows)) for batch in batches]
         missing = float(state.params["missing"] == "indicator")
-        return encode(self._plan_for(batches[0].schema), rows, len(state.columns), state.ranks, missing)
+        return encode(self._plan_for(batches[0].schema, known), rows, len(state.columns), state.ranks, missing)
+
+    def encodes(self, kind: pa.DataType) -> bool:
+        """Return True if columns of a type are encoded, unless their values say otherwise."""
+        return bool(storage_of(kind).family)
 
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise InputError if a column of fit is missing in a schema, or of another type."""
@@ -358,18 +366,18 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
             check_is_fitted(self)
         return self._settings
 
-    def _plan_for(self, schema: pa.Schema) -> Plan:
+    def _plan_for(self, schema: pa.Schema, known: Collection[str]) -> Plan:
         """Find the columns in a schema; the plan of the latest one is kept, for rows that come one by one."""
         plan = self._plan
         if plan is None or not plan.schema.equals(schema):
             plan = Plan.of(schema, self._settings.used)
-            known = set(self.feature_names_in_)
+            known = {*self.feature_names_in_, *known}
             more = [name for name in schema.names if name not in known]
             if more:
                 warnings.warn(
                     f"{counted(len(more), 'column')} that fit has not seen, such as {more[0]!r}, "
                     f"{'is' if len(more) == 1 else 'are'} ignored; fit the encoder anew to use more columns",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             self._plan = plan
         return plan

@@ -22,6 +22,7 @@ from dkfeat.maps import CLASSES, FeatureMap
 from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
+from dkfeat.store.manifest.manifest import columns_besides_features
 from dkfeat.store.manifest.metadata import FORMAT_OF_TABLES, differences, spec_text
 from dkfeat.store.shards.columns import LAYOUTS, schema_of
 from dkfeat.store.storage.base import Storage
@@ -225,6 +226,8 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         )
     if not source.is_resolved:
         source = source.inspect(opened.files)
+    if source.is_encoded and not is_new and opened.files:
+        _warn_of_new_columns(source, opened.files, {} if like is None else like[1]["input"])
     return Resolved(opened=opened, source=source, map=map, layout=layout)
 
 
@@ -413,12 +416,22 @@ def inherit_row_options(
     left_out = source.label_options
     if source.label_dtype == "auto":
         source = source.replaced(label_dtype="int64" if options.get("classes") else label_dtype)
-    options = {key: value for key, value in options.items() if key not in left_out}
-    if options:
-        source = inherit_source(source, name, {"input": options}, in_full=False, remedy=remedy)
+    taken = {key: value for key, value in options.items() if key not in left_out}
+    if taken:
+        source = inherit_source(source, name, {"input": taken}, in_full=False, remedy=remedy)
     if encoder is not None:
         source = source.replaced(encoder=encoder)
+        _warn_of_new_columns(source, files, options)
     return source if "label" in left_out else source.without_absent_label(files)
+
+
+def _warn_of_new_columns(source: Any, files: Sequence[SourceFile] | None, options: Mapping[str, Any]) -> None:
+    """Warn of columns that the rows of an encoder, read with these options, did not have."""
+    known = {*source.encoder.feature_names_in_, *source.read_columns, *columns_besides_features(options)}
+    new = source.columns_besides(known, files)
+    if new:
+        text = "%s that the encoder has not seen, such as %s, ignored; use a new target to encode more columns"
+        logger.warning(text, counted(len(new), "column"), printable(new[0]))
 
 
 def check_has_columns(source: Source, name: str, remedy: str) -> None:

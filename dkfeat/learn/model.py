@@ -25,7 +25,7 @@ from dkfeat.filesystems.urls import local_path
 from dkfeat.html import card
 from dkfeat.learn.scores import Entry, Score, predictions_of
 from dkfeat.messages import counted, show_bytes
-from dkfeat.store.manifest.manifest import labels_shown
+from dkfeat.store.manifest.manifest import columns_besides_features, labels_shown
 from dkfeat.store.manifest.metadata import (
     ARRAY_NAME,
     FORMAT_OF_TABLES,
@@ -328,7 +328,7 @@ class LinearModel:
         """
         if not isinstance(X, PackedCodes):
             if self.encoder is not None and not (issparse(X) and X.shape[1] == self.encoder.n_features_out):
-                X = self.encoder.transform(X)
+                X = self.encoder._transform(X, columns_besides_features(self.input_spec))
             X = self.map.encode(X)
         elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):
             expected = self.map.encoded_row_bytes

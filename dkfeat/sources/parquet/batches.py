@@ -18,7 +18,7 @@ from dkfeat.messages import printable
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.parquet.files import Footer, matching_groups, open_parquet, reading
 from dkfeat.sources.parquet.options import ParquetOptions, condition_of, storage_type
-from dkfeat.sources.parquet.schema import Schema, check_schema, has_no_encoding
+from dkfeat.sources.parquet.schema import Schema, check_schema
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -230,7 +230,8 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
             )
         features = set(options.features or ()) & set(columns) - set(options.filter_columns)
         types = {item.name: storage_type(item.type) for item in parquet.schema_arrow if item.name in features}
-        unread = {name: kind for name, kind in types.items() if options.is_table and has_no_encoding(kind)}
+        encodes = options.encoder.encodes if options.is_table and options.encoder is not None else bool
+        unread = {name: kind for name, kind in types.items() if not encodes(kind)}
         yield SplitReader(parquet, split, footer, list(columns), unread)
 
 

@@ -16,7 +16,7 @@ from dkfeat.errors import ParquetError
 from dkfeat.sources.options import exact_integers
 from dkfeat.sources.parquet.batches import CELL_BYTES, Column, ColumnBatch, RowError, plain
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions
-from dkfeat.sources.parquet.schema import has_no_encoding, is_integers, is_text
+from dkfeat.sources.parquet.schema import is_integers, is_text, list_value
 from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, cut_message, shown_text
 from dkfeat.validation import rounded_integers, rounding
 
@@ -50,7 +50,7 @@ def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBl
 
 def _table(options: ParquetOptions, batch: ColumnBatch) -> pa.Table:
     """Return the columns of features as they are."""
-    return pa.table({name: batch.columns[name] for name in options.features or ()})
+    return pa.table({name: batch.columns[name] for name in options.read_features})
 
 
 def _rows(options: ParquetOptions, batch: ColumnBatch) -> csr_matrix:
@@ -70,7 +70,7 @@ def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> ND
     n_bytes = np.full(rows.n_rows, ROW_BYTES, np.int64)
     columns = list(rows.kept.values())
     if options.is_table:
-        n_bytes += rows.X.num_columns * CELL_BYTES
+        n_bytes += len(options.features or ()) * CELL_BYTES
         columns += [batch.columns[name] for name in rows.X.column_names]
     else:
         n_values: Any = int(options.n_features or 0)
@@ -80,7 +80,7 @@ def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> ND
     for column in columns:
         if is_text(column.type):
             n_bytes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
-        elif pa.types.is_nested(column.type) and not has_no_encoding(column.type):
+        elif list_value(column.type) is not None:
             n_bytes += CELL_BYTES * pc.fill_null(column.value_lengths(), 0).to_numpy().astype(np.int64)
     return n_bytes
 

@@ -153,9 +153,18 @@ class ParquetOptions(Source):
         return tuple(dict.fromkeys(column for alternative in filters for column, _, _ in alternative))
 
     @property
+    def read_features(self) -> tuple[str, ...]:
+        """Names of the feature columns that are read: those that a fitted encoder leaves out are not."""
+        names = tuple(self.features or ())
+        if not (self.is_table and self.is_encoded):
+            return names
+        left_out = {column.name for column in self.encoder.describe().left_out}
+        return tuple(name for name in names if name not in left_out)
+
+    @property
     def read_columns(self) -> list[str]:
         """Distinct names of all columns that are read."""
-        names = (*(self.features or ()), self.label, self.weight, self.query_id, *self.kept_columns.values())
+        names = (*self.read_features, self.label, self.weight, self.query_id, *self.kept_columns.values())
         return list(dict.fromkeys([name for name in (*names, *self.filter_columns) if name]))
 
 
@@ -216,12 +225,13 @@ def condition_of(filters: Filters, schema: pa.Schema, file: SourceFile) -> Any:
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column's values in memory, without dictionary and extension types."""
+    """Return the type of a column's values in memory, without dictionary, extension and list view types."""
     if isinstance(kind, pa.BaseExtensionType):
         return storage_type(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return storage_type(kind.value_type)
-    return kind
+    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    return pa.large_list(kind.value_type) if is_view else kind
 
 
 def _typed(value: Any, kind: pa.DataType) -> Any:

@@ -65,9 +65,9 @@ class Schema:
         return [name for name in self._names if name not in leave_out | self._index]
 
     def check_encoder(self, encoder: Any, names: Sequence[str]) -> None:
-        """Check that a fitted encoder takes the columns of these names."""
+        """Check that a fitted encoder takes those columns of these names that the file has."""
         try:
-            encoder.check_schema(pa.schema([(name, self._types[name]) for name in names]))
+            encoder.check_schema(pa.schema([(name, self._types[name]) for name in names if name in self._types]))
         except InputError as fault:
             raise ParquetError(str(fault), path=self._path) from None
 
@@ -78,7 +78,7 @@ class Schema:
 
     def has_lists(self, column: str, *, integers: bool = False) -> bool:
         """Return True if there is a column of this name that holds lists of numbers, or of integers on request."""
-        value = _list_value(self._types.get(column))
+        value = list_value(self._types.get(column))
         return value is not None and (pa.types.is_integer(value) if integers else is_number(value))
 
 
@@ -130,7 +130,9 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
                 "features= (--features)"
             )
             raise schema.error("''", reason)
-    types = [schema.type_of(name, "features") for name in features]
+    elif is_table and options.is_encoded:
+        schema.check_encoder(options.encoder, features)
+    types = [schema.type_of(name, "features") for name in options.read_features or features]
     if features_as == "auto":
         features_as = _layout(types)
         if features_as == "columns" and options.encoder is not None:
@@ -139,7 +141,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
     if options.n_features is None:
         found["n_features"] = _width(types, features_as, options)
     label = pa.int64() if options.label is None else schema.type_of(options.label, "label")
-    value = _list_value(label)
+    value = list_value(label)
     if options.multilabel == "auto":
         found["multilabel"] = value is not None
     label = label if value is None else value
@@ -184,7 +186,9 @@ def check_schema(options: ParquetOptions, schema: Schema) -> None:
 
 
 def _check_features(options: ParquetOptions, schema: Schema) -> None:
-    features = options.features or ()
+    features = options.read_features
+    if options.is_table and options.is_encoded:
+        schema.check_encoder(options.encoder, features)
     types = [schema.type_of(name, "features") for name in features]
     if options.features_as == "columns":
         for name, kind in zip(features, types, strict=True):
@@ -198,8 +202,6 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
             if options.is_table:
                 remedy = f'their encoder makes {width:,} features; leave it out, or pass features_as="columns"'
             raise ConfigError(f"features are {len(types):,} columns, but n_features={options.n_features:,}; {remedy}")
-        if options.is_encoded:
-            schema.check_encoder(options.encoder, features)
         return
     if options.features_as == "vector":
         kind = types[0]
@@ -220,17 +222,17 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
         names = list(features)
     if len(types) > 2:
         raise schema.error(names[2], "sparse rows are two columns of lists, indices and values, or one of structs")
-    value = _list_value(types[0])
+    value = list_value(types[0])
     if value is None or not pa.types.is_integer(value):
         raise schema.error(names[0], f"is {types[0]}, but indices are lists of integers")
-    if len(types) == 2 and ((value := _list_value(types[1])) is None or not is_number(value)):
+    if len(types) == 2 and ((value := list_value(types[1])) is None or not is_number(value)):
         raise schema.error(names[1], f"is {types[1]}, but values are lists of numbers")
 
 
 def _check_label(options: ParquetOptions, schema: Schema) -> None:
     name = str(options.label)
     kind = schema.type_of(name, "label")
-    value = _list_value(kind)
+    value = list_value(kind)
     if options.multilabel and value is None:
         raise schema.error(name, f"is {kind}, but with multilabel=True labels are lists of numbers")
     if not options.multilabel and value is not None:
@@ -248,7 +250,7 @@ def _words(classes: Sequence[str]) -> str:
 
 def _layout(types: list[pa.DataType]) -> str:
     """Find the layout of the features by the types of their columns."""
-    lists = [_list_value(kind) for kind in types]
+    lists = [list_value(kind) for kind in types]
     if len(types) == 2 and None not in lists and pa.types.is_integer(lists[0]):
         return "sparse"
     if len(types) == 1 and pa.types.is_struct(types[0]):
@@ -282,11 +284,11 @@ def _kept_type(kind: pa.DataType, column: str, schema: Schema) -> str:
 def _vector_value(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
         return pa.float32() if kind.byte_width and kind.byte_width % 4 == 0 else None
-    value = _list_value(kind)
+    value = list_value(kind)
     return value if value is not None and is_number(value) else None
 
 
-def _list_value(kind: pa.DataType | None) -> pa.DataType | None:
+def list_value(kind: pa.DataType | None) -> pa.DataType | None:
     """Return the type of the items of lists of any kind; None for other types."""
     is_list = hasattr(kind, "value_type") and not pa.types.is_run_end_encoded(kind)
     return storage_type(kind.value_type) if is_list else None  # type: ignore[union-attr]  # it has the attribute
@@ -297,15 +299,6 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def has_no_encoding(kind: pa.DataType) -> bool:
-    """Return True for types that encoders of tables leave out: binary and nested, except lists of text."""
-    value = _list_value(kind)
-    if value is not None and (is_text(value) or pa.types.is_null(value)):
-        return False
-    return pa.types.is_nested(kind) or any(test(kind) for test in _BINARY)
-
-
-_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 _KEPT = (
     (pa.types.is_integer, pa.int64()),

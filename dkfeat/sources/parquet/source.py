@@ -128,6 +128,12 @@ class ParquetSource(ParquetOptions):
         with open_parquet((self.files() if files is None else files)[0], self.storage_options) as parquet:
             return self if self.label in parquet.schema_arrow.names else self.replaced(label=None)
 
+    def columns_besides(self, known: set[str], files: Sequence[SourceFile] | None = None) -> list[str]:
+        """Return the names of the columns of the last file without some, and without the index of a pandas table."""
+        file = (self.files() if files is None else files)[-1]
+        with open_parquet(file, self.storage_options) as parquet:
+            return Schema(parquet.schema_arrow, file).columns(known)
+
     def inspect(self, files: Sequence[SourceFile]) -> Self:
         """Return the source with the options that the schema of the first file determines."""
         if self.is_resolved or not files:

@@ -301,6 +301,12 @@ def labels_named(labels: Sequence[int | float], given: Mapping[str, Any]) -> lis
     return [label if isinstance(label, str) else words[int(label)] for label in labels] if words else list(labels)
 
 
+def columns_besides_features(given: Mapping[str, Any]) -> set[str]:
+    """Return the names of the columns to which the input options of a spec give another use than that of features."""
+    names = {given.get(use) for use in ("label", "weight", "query_id", "id")} | {*given.get("keep", ())}
+    return {name for name in names if isinstance(name, str)}
+
+
 def labels_shown(labels: Sequence[Any] | None) -> str:
     """Format a label set for display: all of a few labels, else their number and range."""
     if labels is None:

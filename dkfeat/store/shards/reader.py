@@ -232,7 +232,10 @@ def report_of(reader: ShardReader, found: Mapping[str, str | None], labels: set[
 
 def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:
     """Return True if the manifest lists the labels of the shards, or more labels if the source declared them."""
-    declared = spec.get("input", {}).get("labels") is not None
+    given = spec.get("input", {})
+    numbers = {word: number for number, word in enumerate(given.get("classes", ()))}
+    labels = {numbers.get(label, label) for label in labels}  # predictions store words
+    declared = given.get("labels") is not None
     return labels <= listed if declared else labels == listed
 
 

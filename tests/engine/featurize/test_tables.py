@@ -190,7 +190,7 @@ def test_featurize__again_takes_the_encoder_of_the_target_and_refuses_another(ma
 
 WRONG = {
     "retyped": ({"city": pa.array([1, 2])}, "city.*int64.*string"),
-    "missing": ({"city": None}, "city"),
+    "missing": ({"city": None}, "no column 'city', which was of type string in fit"),
     "null label": ({"kind": pa.array(["wide", None])}, "row 1, column kind: a null, but each row has a label"),
     "unknown word": (
         {"kind": pa.array(["wide", "flat"])},
@@ -224,14 +224,49 @@ def test_featurize__refuses_files_whose_columns_differ_in_kind(tmp_path):
         featurized(dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind"), tmp_path / "features", map=MAP)
 
 
+def damage(path, name):
+    """Overwrite the pages of a column, so that reading it fails."""
+    chunk = pq.read_metadata(path).row_group(0).column(pq.read_schema(path).names.index(name))
+    with path.open("r+b") as file:
+        file.seek(chunk.dictionary_page_offset)
+        file.write(b"\xff" * chunk.total_compressed_size)
+
+
+def test_later_files__need_no_columns_that_the_encoder_leaves_out(tmp_path, caplog):
+    table = make_table().append_column("row", pa.array([f"row {number}" for number in range(600)]))
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
+    featurized(source, tmp_path / "features", map=MAP)
+    dkfeat.train(tmp_path / "features", "liblinear", progress=False).save(tmp_path / "model")
+    pq.write_table(table, tmp_path / "b.parquet")
+    damage(tmp_path / "b.parquet", "row")
+    pq.write_table(make_table().append_column("new", table["row"]), tmp_path / "c.parquet")
+    later = source.replaced(urlpath=[str(tmp_path / name) for name in ("b.parquet", "c.parquet")])
+    text = "1 column that the encoder has not seen, such as new, ignored"
+    runs = {
+        "features": lambda target: featurized(source.replaced(urlpath=str(tmp_path / "*.parquet")), target, map=MAP),
+        "like": lambda target: featurized(later, target, map=None, like=tmp_path / "model"),
+        "predictions": lambda target: dkfeat.predict(tmp_path / "model", later, target, progress=False),
+    }
+    for name, write in runs.items():
+        caplog.clear()
+        write(tmp_path / name)
+        assert sum(text in message for message in caplog.messages) == 1
+    wanted = codes(tmp_path / "features")[:600]
+    assert np.array_equal(codes(tmp_path / "features"), np.tile(wanted, (3, 1)))
+    assert np.array_equal(codes(tmp_path / "like"), np.tile(wanted, (2, 1)))
+    predicted = pq.read_table(tmp_path / "predictions" / "data")["prediction"].to_pylist()
+    model = dkfeat.load_model(tmp_path / "model")
+    assert model.predict(table).tolist() * 2 == predicted  # with the label, of which it does not warn
+    with pytest.warns(UserWarning, match="1 column that fit has not seen, such as 'new', is ignored"):
+        model.predict(pq.read_table(tmp_path / "c.parquet"))
+
+
 def test_featurize__does_not_read_columns_without_an_encoding(tmp_path):
     table = make_table().append_column("image", pa.array([b"image"] * 600))
     table = table.append_column("pairs", pa.array([[("a", 1)]] * 600, pa.map_(pa.string(), pa.int64())))
     pq.write_table(table, tmp_path / "a.parquet")
-    chunk = pq.read_metadata(tmp_path / "a.parquet").row_group(0).column(table.column_names.index("image"))
-    with (tmp_path / "a.parquet").open("r+b") as file:  # reading its pages would fail
-        file.seek(chunk.dictionary_page_offset)
-        file.write(b"\xff" * chunk.total_compressed_size)
+    damage(tmp_path / "a.parquet", "image")
     featurized(dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind"), tmp_path / "features", map=MAP)
     left_out = dkfeat.open_shards(tmp_path / "features").encoder.describe().left_out
     assert [column.name for column in left_out] == ["image", "pairs"]
