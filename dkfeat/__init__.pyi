@@ -6,6 +6,7 @@ from dkfeat import plot as plot
 from dkfeat import theory as theory
 from dkfeat.config.train import SGD as SGD
 from dkfeat.config.train import Liblinear as Liblinear
+from dkfeat.encoders.scale import ColumnScale as ColumnScale
 from dkfeat.encoders.table import TableEncoder as TableEncoder
 from dkfeat.engine.clusters.open import open_cluster as open_cluster
 from dkfeat.engine.dataset.arrays import gram as gram

@@ -33,7 +33,10 @@ TABLE = {
         {"maps", "kernels", "projections", "compiled", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
     ),
-    "encoders": ({"encoders", "maps", "compiled", *BOTTOM} - {"config"}, {"numpy", "scipy", "pyarrow", "sklearn"}),
+    "encoders": (
+        {"encoders", "maps", "kernels", "compiled", *BOTTOM} - {"config"},
+        {"numpy", "scipy", "pyarrow", "sklearn"},
+    ),
     "filesystems": ({"filesystems", *BOTTOM}, {"fsspec", "aiobotocore", "aiohttp"}),
     "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),

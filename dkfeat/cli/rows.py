@@ -22,6 +22,8 @@ from dkfeat.cli.declared import (
 )
 from dkfeat.cli.group import Command, apply_options, heading, late
 from dkfeat.cli.options import storage_option
+from dkfeat.encoders import CLASSES as ENCODERS
+from dkfeat.encoders import encoder_class
 from dkfeat.errors import ConfigError
 from dkfeat.maps import CLASSES, map_class
 from dkfeat.messages import nearest
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
 OF_RUNS = ("urlpath", "storage_options", "on_bad_row", "max_bad_rows", "kept_types", "classes", "encoder")
 """Fields of sources that other options or the files state."""
-ENCODERS = {"table": "dkfeat.encoders.table:TableEncoder"}
 HIDDEN = ("max_line_bytes",)
 
 _COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(\S.*?)\s*", re.DOTALL)
@@ -234,10 +235,10 @@ def map_options(command: Command) -> Command:
 
 @late
 def encoder_options(command: Command) -> Command:
-    """Give a command the parameters of the encoder of tables; `make_encoder` takes them."""
+    """Give a command the parameters of the encoders; `make_encoder` takes them."""
     declared = declared_by(ENCODERS)
     made = [_option(name, declared[name], ENCODERS) for name in declared if name != "random_state"]
-    return apply_options(command, heading("Columns of a table"), *made)
+    return apply_options(command, heading("Encoding of columns"), *made)
 
 
 def make_encoder(options: Mapping[str, Any]) -> Any:
@@ -255,10 +256,12 @@ def build_encoder(params: Mapping[str, Any] | None) -> Any:
     """
     if not params:
         return "auto"
-    from dkfeat.encoders.table import TableEncoder
-
-    _check_known("the encoder of tables", params, TableEncoder().get_params())
-    encoder = TableEncoder(**params)
+    declared = declared_by(ENCODERS)
+    _check_known("the encoder", params, declared)
+    names = [name for name in ENCODERS if all(name in declared[param] for param in params)]
+    if not names:
+        raise ConfigError(f"{' and '.join(params)} are parameters of different encoders; leave one out")
+    encoder: Any = encoder_class(names[0])(**params)
     encoder._checked_params()
     return encoder
 

@@ -402,3 +402,32 @@ def encode_rows(batch, numbers, jobs, knots, weights, missing, bounds, indptr, i
 def read_numbers(batch, numbers, job, x):
     """Read the numbers of some rows of a column as float64; NaN for null. Dates are seconds since 1970."""
     _read(_array(batch, job[CHILD]), job, numbers, x)
+
+
+@kernel
+def rank_entries(positions, values, bounds, knots, ranks):
+    """Compute signed ranks among the ascending magnitudes `knots` of a column and sign, of at least one knot's share.
+
+    Parameters
+    ----------
+    positions : ndarray of shape (n,), int32
+        Column of each value among `bounds`; -1 if it has no knots: its rank is 1.
+    values : ndarray of shape (n,), float32 or float64
+        Not 0.
+    bounds : ndarray of shape (n_columns + 1,), int64
+        First knot of each column.
+    knots : ndarray, float64
+    ranks : ndarray of shape (n,)
+    """
+    for i in range(len(values)):
+        share, size = 1.0, abs(f64(values[i]))
+        if positions[i] >= 0:
+            start = bounds[positions[i]]
+            at, left = start, bounds[positions[i] + 1] - start
+            n_knots = left
+            while left > 1:
+                half = left >> 1
+                at += half & -i64(knots[u64(at + half - 1)] <= size)
+                left -= half
+            share = max(at - start + (knots[u64(at)] <= size), 1) / n_knots
+        ranks[i] = share if values[i] > 0 else -share

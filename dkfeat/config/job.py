@@ -100,7 +100,7 @@ class FeaturizeConfig(WritingConfig):
     like: str | None = None
     """Shards or model whose map and input options are used."""
     encoder: Mapping[str, Any] | None = None
-    """Parameters of the encoder of tables by name, such as ``categories``. Left out: their defaults."""
+    """Parameters of an encoder by name, such as ``categories`` or ``column_scale``. Left out: their defaults."""
     layout: Layout | None = None
     """Layout of the features in shards. Left out: the map's own."""
     on_changed_source: Literal["raise", "keep"] = "raise"

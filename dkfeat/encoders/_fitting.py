@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from dkfeat.compiled import tables
 from dkfeat.compiled.random import STREAM_TABLE, choose_rows
 from dkfeat.encoders._arrow import Plan, Rows, encode, read_numbers, read_table, storage_of
+from dkfeat.encoders._base import N_DRAWN
 from dkfeat.encoders._columns import ENCODINGS, LEFT_OUT, PARTS, ZEROS_ABSENT, Column, draw_knots
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps._rows import is_dask
 
-N_DRAWN = 10_000
 _FEWEST_IDS, _MOST_DISTINCT = 100, 0.9
 """Text is left out if, of this many values or more, a larger share is distinct."""
 _NO_RANKS = np.empty(0), np.empty(0, np.float32)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from sklearn.base import TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from scipy.sparse import issparse
 
 from dkfeat import canonical
-from dkfeat.archives import archive_sha256
 from dkfeat.compiled import tables
-from dkfeat.compiled.random import STREAM_TABLE, choose_rows
 from dkfeat.encoders._arrow import Plan, as_type, encode, read_table, storage_of
+from dkfeat.encoders._base import Encoder
 from dkfeat.encoders._columns import (
     LEFT_OUT,
     PARTS,
@@ -27,10 +24,9 @@ from dkfeat.encoders._columns import (
     ColumnTable,
     rank_table,
 )
-from dkfeat.encoders._fitting import N_DRAWN, draw, is_dask_table, learn_column
-from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
+from dkfeat.encoders._fitting import draw, is_dask_table, learn_column
+from dkfeat.errors import ConfigError, InputError
 from dkfeat.html import card
-from dkfeat.maps._base import NotebookCard
 from dkfeat.maps._rows import transform_blocks
 from dkfeat.messages import counted, nearest
 from dkfeat.validation import check_choice, check_seed
@@ -77,7 +73,7 @@ class _FittedTable(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # untyped base
+class TableEncoder(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # untyped base
     r"""Sparse rows of non-negative coordinates from a table of numbers, dates, text and nulls.
 
     It stands before a feature map for the min-max kernel, such as `DartFeatures` or `GCWSFeatures`, in a pipeline.
@@ -165,11 +161,9 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
     array([1. , 1. , 0.5, 0.5, 1. , 1. ], dtype=float32)
     """
 
-    name: ClassVar[str] = "table"
-    """Name of the encoder in specs."""
-    version: ClassVar[int] = 1
-    """Version of the algorithm, increased when equal parameters and rows give other coordinates than before."""
-    layout: ClassVar[Literal["sparse"]] = "sparse"
+    name = "table"
+    version = 1
+    takes_tables = True
 
     _: KW_ONLY
     categories: Sequence[str] = ()
@@ -211,11 +205,6 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         self._keep(_FittedTable.of(params, seed, columns, knots))
         return self
 
-    def _fit_drawn(self, n_rows: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
-        """Fit to a table of `n_rows` rows, of which `take` returns those with ascending numbers that the seed draws."""
-        seed = check_seed(self.random_state)
-        return self.set_params(random_state=seed).fit(take(choose_rows(seed, n_rows, N_DRAWN, STREAM_TABLE)))
-
     def transform(self, X: Any) -> Any:
         """Encode each row.
 
@@ -243,6 +232,10 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         rows = [(batch, np.arange(batch.num_rows)) for batch in batches]
         missing = float(state.params["missing"] == "indicator")
         return encode(self._plan_for(batches[0].schema, known), rows, len(state.columns), state.ranks, missing)
+
+    def rows_for_map(self, X: Any, known: Collection[str] = ()) -> Any:
+        """Encode a table in memory as `transform` does; sparse rows that it has made are returned."""
+        return X if issparse(X) and X.shape[1] == self.n_features_out else self._transform(X, known)
 
     def encodes(self, kind: pa.DataType) -> bool:
         """Return True if columns of a type are encoded, unless their values say otherwise."""
@@ -289,45 +282,6 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         places = [(state.columns[at >> 32], at) for at in coordinates.tolist()]
         return [Coordinate(column.name, _part(column, at & 0xFFFFFFFF), held.get(at)) for column, at in places]
 
-    def to_spec(self) -> dict[str, Any]:
-        """Return plain JSON values from which `from_spec` makes an equal encoder, with the array of knots.
-
-        Returns
-        -------
-        spec : dict
-            Keys: encoder, version, seed, params, columns, knots (the SHA-256 of their archive).
-        """
-        state = self._state()
-        head = {"encoder": self.name, "version": self.version, "seed": state.seed}
-        columns = [column.to_json() for column in state.columns]
-        knots = archive_sha256(self._fitted_arrays())
-        return {**head, "params": copy.deepcopy(state.params), "columns": columns, "knots": knots}
-
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal coordinates."""
-        return canonical.fingerprint(self.to_spec())
-
-    @classmethod
-    def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
-        """Make a fitted encoder from the values of `to_spec` and `_fitted_arrays`."""
-        if spec.get("encoder") != cls.name or spec.get("version") != cls.version:
-            raise SpecConflictError(
-                f"the spec is of version {spec.get('version')!r} of the encoder {spec.get('encoder')!r}, but this "
-                f"dkfeat has version {cls.version} of {cls.name!r}; use the one that made it, or fit the encoder anew"
-            )
-        if arrays is None:
-            raise ConfigError("the encoder's knots are not in its spec but in a file beside it; give them too")
-        try:
-            columns = ColumnTable(canonical.typed(spec["columns"], tuple[Column, ...], "columns"))
-            encoder = cls(**spec["params"], random_state=spec["seed"])
-            state = _FittedTable.of(encoder._checked_params(), check_seed(spec["seed"]), columns, arrays["knots"])
-        except (KeyError, TypeError, IndexError, ShardError) as error:
-            raise ConfigError(f"the spec of the encoder is incomplete: {error}; was it edited?") from error
-        encoder._keep(state)
-        if encoder.to_spec() != dict(spec):
-            raise SpecConflictError("the spec of the encoder or its knots do not read back; was it edited?")
-        return encoder
-
     @property
     def n_features_out(self) -> int:
         """Number of columns of `transform`: 2^32 for each column of the table."""
@@ -343,8 +297,14 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
             raise ConfigError(f'transform={transform!r}, but sparse rows of 2^32 columns a column fit only "default"')
         return self
 
+    def _more_of_spec(self) -> dict[str, Any]:
+        return {"columns": [column.to_json() for column in self._settings.columns]}
+
+    def _restore(self, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        columns = ColumnTable(canonical.typed(spec["columns"], tuple[Column, ...], "columns"))
+        self._keep(_FittedTable.of(self._checked_params(), check_seed(spec["seed"]), columns, arrays["knots"]))
+
     def _fitted_arrays(self) -> dict[str, NDArray[Any]]:
-        """Fitted arrays too large for the spec, which has the SHA-256 of their archive."""
         return {"knots": self._state().knots}
 
     def _checked_params(self) -> dict[str, Any]:
@@ -360,11 +320,6 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         self._plan: Plan | None = None
         self.n_features_in_ = len(settings.columns)
         self.feature_names_in_ = np.array([column.name for column in settings.columns], object)
-
-    def _state(self) -> _FittedTable:
-        if not self.__sklearn_is_fitted__():  # asked first, because scikit-learn takes 20 times as long
-            check_is_fitted(self)
-        return self._settings
 
     def _plan_for(self, schema: pa.Schema, known: Collection[str]) -> Plan:
         """Find the columns in a schema; the plan of the latest one is kept, for rows that come one by one."""
@@ -400,9 +355,6 @@ class TableEncoder(TransformerMixin, NotebookCard, auto_wrap_output_keys=None): 
         note = f"fitted to {counted(len(columns), 'column')}, seed {self.seed_}"
         details: Any = {"Columns": columns.rows(), "Parameters": self._shown_params()}
         return card(type(self).__name__, facts, note=note, details=details)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_settings")
 
 
 def _same(part: Any) -> Any:

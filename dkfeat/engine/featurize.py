@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dkfeat.config import ExecutionConfig
-    from dkfeat.encoders.table import TableEncoder
+    from dkfeat.encoders._base import Encoder
     from dkfeat.maps import FeatureMap
     from dkfeat.store.manifest.manifest import Manifest
 
@@ -29,7 +29,7 @@ def featurize(
     map: FeatureMap | None = None,
     *,
     like: str | PathLike[str] | None = None,
-    encoder: TableEncoder | Literal["auto"] | None = "auto",
+    encoder: Encoder | Literal["auto"] | None = "auto",
     layout: str | None = None,
     client: Client | ExecutionConfig | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
@@ -65,11 +65,12 @@ def featurize(
         Folder of shards or of a model whose map and input options are used, so that training and test rows are treated
         alike. A different option of this call is a conflict, except `layout` and the source's blocksize. An option with
         its default value counts as unset: a source of dtype "float32" becomes "float64" if `like` has that.
-    encoder : TableEncoder, "auto" or None
-        Encoder of tables, fitted or not; it is never changed. An unfitted one is fitted to 10,000 rows that its seed
-        draws from the whole source. "auto": the encoder of the target or of `like`; for a new data set a `TableEncoder`
-        with the map's seed, if Parquet files have plain columns, with the option ``features_as="auto"`` of their
-        source, and the map is `GCWSFeatures` or `DartFeatures`. None: columns are numbers, as they are.
+    encoder : TableEncoder, ColumnScale, "auto" or None
+        Encoder of tables, or scale of the columns of numbers, fitted or not; it is never changed. An unfitted one is
+        fitted to 10,000 rows that its seed, by default the map's, draws from the whole source. "auto": the encoder of
+        the target or of `like`; for a new data set a `TableEncoder`, if Parquet files have plain columns, with the
+        option ``features_as="auto"`` of their source, and the map is `GCWSFeatures` or `DartFeatures`. None: columns
+        are numbers, as they are.
     layout : {"codes", "sparse", "dense"} or None
         Layout of the features in shards; None: the map's own layout.
     client : distributed.Client or None, default=None

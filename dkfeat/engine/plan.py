@@ -32,8 +32,8 @@ from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
 
 if TYPE_CHECKING:
+    from dkfeat.encoders._base import Encoder
     from dkfeat.encoders._columns import ColumnTable
-    from dkfeat.encoders.table import TableEncoder
 
 
 TEXT_FACTOR = 8
@@ -156,7 +156,7 @@ class Plan:
     blocksize: int
     """Bytes of text, or of rows of Parquet in memory, after which a split or a piece ends."""
     needs_encoder: bool = False
-    """True if an encoder of tables must first be fitted to rows drawn from the source."""
+    """True if an encoder must first be fitted to rows drawn from the source."""
     needs_landmarks: bool = False
     """True if the map must first be fitted to rows drawn from the source; this reads the splits with such rows."""
     columns: ColumnTable | None = None
@@ -283,7 +283,7 @@ def plan(
     map: FeatureMap | None = None,
     *,
     like: str | PathLike[str] | None = None,
-    encoder: TableEncoder | Literal["auto"] | None = "auto",
+    encoder: Encoder | Literal["auto"] | None = "auto",
     layout: str | None = None,
     scan: Scan | bool = False,
     progress: bool | Callable[[ProgressState], object] = False,
@@ -348,7 +348,7 @@ def plan(
         target=None if to is None else to.path,
         needs_encoder=settings.needs_encoder,
         needs_landmarks=settings.needs_landmarks,
-        columns=settings.source.encoder.describe() if settings.source.is_encoded else None,
+        columns=settings.source.encoder.describe() if settings.source.is_encoded and settings.source.is_table else None,
         map_costs=costs,
     )
 

@@ -29,8 +29,8 @@ from dkfeat.store.storage.base import Storage
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
+    from dkfeat.encoders._base import Encoder
     from dkfeat.encoders._columns import ColumnTable
-    from dkfeat.encoders.table import TableEncoder
 
 
 logger = logger_of(__name__)
@@ -59,7 +59,7 @@ class Resolved:
     """Plain JSON values of all settings that affect the shards' bytes, and no others; empty if incomplete."""
     schema: Mapping[str, str] = field(default_factory=dict)
     """Columns and types of every shard; empty if incomplete."""
-    encoder: TableEncoder | None = None
+    encoder: Encoder | None = None
     """Encoder that the spec names, if the source, such as shards, has none."""
     sidecars: dict[str, bytes] = field(default_factory=dict)
     """Contents, by name, of files beside the spec, other than those of map and encoder."""
@@ -135,7 +135,8 @@ def scanned(incomplete: Resolved, runner: Runner, reporter: Progress) -> Resolve
     source = source if source.is_resolved else source.resolve(scan)
     if incomplete.needs_encoder:
         source = source.replaced(encoder=fit_encoder(source, scan, runner, reporter))
-        _report_encoder(source.encoder.describe(), reporter)
+        if source.is_table:
+            _report_encoder(source.encoder.describe(), reporter)
     return replace(incomplete, source=source, scan=scan)
 
 
@@ -166,7 +167,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         and takes the seed of the existing spec if its `random_state` is None.
     layout : str or None
         Shard layout; None: the target's layout, else the map's own.
-    encoder : TableEncoder, "auto" or None
+    encoder : Encoder, "auto" or None
         Encoder, fitted or not; it is never changed. "auto": the encoder of the existing spec if there is one; for a new
         data set `TableEncoder` with the map's seed, if the source has columns of a table, and the map is gcws or dart.
 
@@ -191,7 +192,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
     for named, in_full in ((target, True), (like, False)):
         if named is not None:
             remedy = opened.remedy if in_full else "give another `like`"
-            if "encoder" in named[1] and not in_full:
+            if "columns" in named[1].get("encoder", ()) and not in_full:
                 check_has_columns(source, named[0], remedy)
             source = inherit_source(source, *named, in_full=in_full, remedy=remedy)
             map = inherit_map(map, *named, opened.folders, remedy)
@@ -209,14 +210,15 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         source = source.replaced(n_features=map.n_features_in_)
     is_auto = isinstance(encoder, str)
     if is_auto:
-        encoder = _usual_encoder(source, map) if is_new else None
+        encoder = source.encoder or (_usual_encoder(source, map) if is_new else None)
     if encoder is not None:
         if not encoder.__sklearn_is_fitted__() and encoder.random_state is None:
             encoder = clone(encoder).set_params(random_state=getattr(map, "seed_", map.random_state))
         source = with_encoder(source, opened.files, encoder)
         if source.encoder is None and not is_auto:
+            wanted = "the columns of a table in Parquet files" if encoder.takes_tables else "rows of numbers"
             raise ConfigError(
-                f"encoder={encoder!r:.100} is for the columns of a table in Parquet files, but these rows are read as "
+                f"encoder={encoder!r:.100} is for {wanted}, but these rows are read as "
                 f"{getattr(source, 'features_as', source.kind)}; leave it out"
             )
     elif source.is_table:
@@ -226,7 +228,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         )
     if not source.is_resolved:
         source = source.inspect(opened.files)
-    if source.is_encoded and not is_new and opened.files:
+    if source.is_table and source.is_encoded and not is_new and opened.files:
         _warn_of_new_columns(source, opened.files, {} if like is None else like[1]["input"])
     return Resolved(opened=opened, source=source, map=map, layout=layout)
 
@@ -280,13 +282,13 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
     return replace(incomplete, source=source, map=map, spec=spec, schema=schema)
 
 
-def with_encoder(source: Source, files: Sequence[SourceFile], encoder: TableEncoder) -> Source:
-    """Return a source with the options that its files determine, and with an encoder if they hold a table's columns."""
+def with_encoder(source: Source, files: Sequence[SourceFile], encoder: Encoder) -> Source:
+    """Return a source with the options that its files determine, and with an encoder that takes such rows."""
     found = source.replaced(encoder=encoder).inspect(files)
-    return found if found.is_table else found.replaced(encoder=None)
+    return found if found.is_table == encoder.takes_tables else found.replaced(encoder=None)
 
 
-def _usual_encoder(source: Source, map: FeatureMap) -> TableEncoder | None:
+def _usual_encoder(source: Source, map: FeatureMap) -> Encoder | None:
     """Return an encoder that is not fitted yet if rows of the source are those of a table, as far as options say."""
     is_usual = source.may_be_table and source.n_features is None and map.name in ("gcws", "dart")
     if not (source.is_table or is_usual):
@@ -397,7 +399,7 @@ def inherit_row_options(
     label_dtype: str,
     files: Sequence[SourceFile] | None = None,
     *,
-    encoder: TableEncoder | None = None,
+    encoder: Encoder | None = None,
     remedy: str,
 ) -> Source:
     """Take the options and the encoder by which other rows were read, for rows that need no labels.
@@ -411,7 +413,7 @@ def inherit_row_options(
     SpecConflictError
         If the source sets another option than those rows have.
     """
-    if encoder is not None:
+    if encoder is not None and encoder.takes_tables:
         check_has_columns(source, name, remedy)
     left_out = source.label_options
     if source.label_dtype == "auto":
@@ -421,7 +423,8 @@ def inherit_row_options(
         source = inherit_source(source, name, {"input": taken}, in_full=False, remedy=remedy)
     if encoder is not None:
         source = source.replaced(encoder=encoder)
-        _warn_of_new_columns(source, files, options)
+        if encoder.takes_tables:
+            _warn_of_new_columns(source, files, options)
     return source if "label" in left_out else source.without_absent_label(files)
 
 
@@ -468,14 +471,14 @@ def inherit_encoder(encoder: Any, name: str, spec: Mapping[str, Any], folders: S
     return existing
 
 
-def _asked(encoder: TableEncoder, existing: TableEncoder | None) -> dict[str, Any]:
+def _asked(encoder: Encoder, existing: Encoder | None) -> dict[str, Any]:
     """Return the spec of an encoder; one that is not fitted has the values of the existing one where it sets none."""
     if encoder.__sklearn_is_fitted__():
         return encoder.to_spec()
     usual = type(encoder)().get_params()
     given = {key: value for key, value in encoder.get_params().items() if repr(value) != repr(usual[key])}
-    if existing is None:
-        return {"params": given}
+    if existing is None or existing.name != encoder.name:
+        return {"encoder": encoder.name, "params": given}
     params = clone(existing).set_params(**given)._checked_params()
     return existing.to_spec() | {"params": params, "seed": given.get("random_state", existing.seed_)}
 

@@ -54,7 +54,7 @@ from dkfeat.store.storage.base import Storage, read_required
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.encoders.table import TableEncoder
+    from dkfeat.encoders._base import Encoder
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.maps._base import FeatureMap
 
@@ -213,8 +213,8 @@ class LinearModel:
     """SHA-256 of the manifest of the training shards, as canonical JSON."""
     map_arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
     """Arrays returned by ``map._fitted_arrays()``: the landmarks whose hash is in the spec of a Nyström map."""
-    encoder: TableEncoder | None = None
-    """Fitted encoder of the training table, through which the methods take tables; None if rows were numbers."""
+    encoder: Encoder | None = None
+    """Fitted encoder of the training rows, through which the methods take rows; None if the map took numbers."""
 
     def __post_init__(self) -> None:
         classes = np.ascontiguousarray(self.classes)
@@ -312,7 +312,7 @@ class LinearModel:
         Parameters
         ----------
         X : array or sparse matrix of shape (n_samples, n_features), table, or PackedCodes
-            Raw rows, or rows encoded by the model's map. With an `encoder`, a data frame or Arrow table with the
+            Raw rows, or rows encoded by the model's map. With a `TableEncoder`, a data frame or Arrow table with the
             columns of the training table, or sparse rows that the encoder made.
 
         Returns
@@ -326,9 +326,13 @@ class LinearModel:
         InputError
             For rows with another number of columns, or codes with another number of bytes per row.
         """
+        if not isinstance(X, PackedCodes) and self.encoder is not None:
+            X = self.encoder.rows_for_map(X, columns_besides_features(self.input_spec))
+        return self.score_rows(X)
+
+    def score_rows(self, X: Any) -> NDArray[np.float32]:
+        """Compute the scores of rows that have passed any encoder; see `decision_function`."""
         if not isinstance(X, PackedCodes):
-            if self.encoder is not None and not (issparse(X) and X.shape[1] == self.encoder.n_features_out):
-                X = self.encoder._transform(X, columns_besides_features(self.input_spec))
             X = self.map.encode(X)
         elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):
             expected = self.map.encoded_row_bytes
@@ -550,7 +554,7 @@ def _read(target: Storage, text: bytes) -> LinearModel:
         raise ShardError(f"{target.url}: not a model that dkfeat saved: {error}") from error
 
 
-def _read_encoder(values: Mapping[str, Any], target: Storage) -> TableEncoder | None:
+def _read_encoder(values: Mapping[str, Any], target: Storage) -> Encoder | None:
     if "encoder" not in values:
         return None
     from dkfeat.engine.tasks.landmarks import load_encoder  # late: other models do not need it

@@ -122,10 +122,10 @@ def _row_bytes(model: LinearModel, *, scores: bool) -> int:
 
 
 def score_rows(model: LinearModel, source: Source, X: Any) -> NDArray[np.float32]:
-    """Compute the scores of raw rows, or of rows from shards of the model's map."""
+    """Compute the scores of rows as the source yields them: raw ones, or those of shards of the model's map."""
     if source.kind == "shards" and not isinstance(X, PackedCodes):
         return model.score_features(X)
-    return model.decision_function(X)
+    return model.score_rows(X)
 
 
 def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> dict[str, str]:

@@ -259,7 +259,7 @@ def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] 
     """
     if not hasattr(source, "shape"):
         return RowsOfSource.of(data, source, None if isinstance(source, Source) else storage_options)
-    X = rows_as_csr(source, name="source")
+    X = rows_as_csr(source if data.encoder is None else data.encoder.rows_for_map(source), name="source")
     if X.shape != (data.n_rows, data.manifest.n_features):
         raise ConfigError(
             f"source is an array of shape {X.shape}, but the shards were made from {data.n_rows:,} rows of "

@@ -229,7 +229,7 @@ def _target_of_queries(to: Target | None) -> Iterator[Target]:
 def _checked_queries(data: ShardDataset, fitted: SampledMap, queries: Any) -> Any:
     """Return shards of the data set's map, or an array as a csr_matrix of its columns."""
     if not isinstance(queries, ShardDataset):
-        queries = rows_as_csr(queries, name="queries")
+        queries = rows_as_csr(queries if data.encoder is None else data.encoder.rows_for_map(queries), name="queries")
         check_columns(queries.shape[1], fitted.n_features_in_, type(fitted).__name__)
     elif sampled_map(queries).fingerprint() != fitted.fingerprint():
         raise SpecConflictError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dkfeat.config import ExecutionConfig
+from dkfeat.encoders.table import TableEncoder
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, DkfeatError, SourceNotFoundError
@@ -350,7 +351,7 @@ def _read_features(
     has_names = isinstance(names, Sequence) and len(names) > 1
 
     def name(column: int) -> str:
-        if data.encoder is not None:
+        if isinstance(data.encoder, TableEncoder):
             found = data.encoder.name_of([column])[0]
             is_category = found.part == "category"  # the encoder keeps no words, but a number for each
             return f"{found.column}: {found.part}" + (f" {column & 0xFFFFFFFF:08x}" if is_category else "")

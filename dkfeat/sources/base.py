@@ -29,7 +29,7 @@ from dkfeat.sources.pieces import Origin, Piece, RejectedRow
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import BadRow
+    from dkfeat.blocks import BadRow, RowBlock
 
 
 MOST_LABELS = 10_000
@@ -298,6 +298,15 @@ class Source(ABC):
     def is_encoded(self) -> bool:
         """True if there is a fitted encoder."""
         return self.encoder is not None and self.encoder.__sklearn_is_fitted__()
+
+    @property
+    def has_table_encoder(self) -> bool:
+        """True if there is an encoder, fitted or not, for the columns of a table."""
+        return self.encoder is not None and bool(self.encoder.takes_tables)
+
+    def encoded(self, block: RowBlock) -> RowBlock:
+        """Return the rows of a block as the encoder, if it is fitted, turns them into rows of numbers."""
+        return replace(block, X=self.encoder.transform(block.X)) if self.is_encoded else block
 
     @property
     def is_quarantined(self) -> bool:

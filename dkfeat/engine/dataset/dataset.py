@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.config import ExecutionConfig
-    from dkfeat.encoders.table import TableEncoder
+    from dkfeat.encoders._base import Encoder
     from dkfeat.engine.progress import ProgressState
     from dkfeat.maps import FeatureMap
     from dkfeat.store.manifest.records import ShardEntry
@@ -195,8 +195,8 @@ class ShardDataset:
         return load_map(self.spec, self._reader.storage)
 
     @cached_property
-    def encoder(self) -> TableEncoder | None:
-        """The fitted encoder of the table that the features were made from; None if they were made from numbers."""
+    def encoder(self) -> Encoder | None:
+        """The fitted encoder through which the map took rows; None if it took numbers as they are."""
         return load_encoder(self.spec, self._reader.storage)
 
     def quarantine(self) -> Iterator[QuarantinedRow]:

@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import Split, take_rows
+from dkfeat.encoders import CLASSES, encoder_class
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
@@ -26,7 +27,7 @@ from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name, sidecars_
 from dkfeat.store.storage.base import META, Storage
 
 if TYPE_CHECKING:
-    from dkfeat.encoders.table import TableEncoder
+    from dkfeat.encoders._base import Encoder
 
 
 _KEPT_MAPS = 4
@@ -123,18 +124,19 @@ def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, pro
     return clone(map)._fit_drawn(scan.n_rows, scan.n_features, draw)
 
 
-def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) -> TableEncoder:
+def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) -> Encoder:
     """Fit a copy of the source's encoder to rows that its seed draws; see `draw_rows` for the arguments."""
     if not scan.n_rows:
         raise ConfigError(
-            "the encoder of a table is fitted to rows of the source, but it has none; featurize a source with rows "
-            "first, or pass encoder=None (--features-as columns) for columns of numbers as they are"
+            "the encoder is fitted to rows of the source, but it has none; featurize a source with rows first, or pass "
+            "encoder=None (--features-as columns) for columns of numbers as they are"
         )
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="encoder")
-    return clone(source.encoder)._fit_drawn(scan.n_rows, draw)
+    fitted: Encoder = clone(source.encoder)._fit_drawn(scan.n_rows, draw)
+    return fitted
 
 
-def sidecar_files(spec: Mapping[str, Any], fitted: FeatureMap, encoder: TableEncoder | None) -> dict[str, bytes]:
+def sidecar_files(spec: Mapping[str, Any], fitted: FeatureMap, encoder: Encoder | None) -> dict[str, bytes]:
     """Return the contents of the files that a spec names for its map and its encoder, by their names in a data set."""
     owners = {"landmarks": fitted, "encoder": encoder}
     return {
@@ -155,13 +157,16 @@ def load_map(spec: Mapping[str, Any], *storages: Storage) -> FeatureMap:
     return from_spec(spec["map"], _arrays("landmarks", spec, storages))
 
 
-def load_encoder(spec: Mapping[str, Any], *storages: Storage) -> TableEncoder | None:
+def load_encoder(spec: Mapping[str, Any], *storages: Storage) -> Encoder | None:
     """Make the encoder of a spec, as `load_map` makes its map; None if it has none."""
     if "encoder" not in spec:
         return None
-    from dkfeat.encoders.table import TableEncoder  # late: other data sets do not need it
-
-    return TableEncoder.from_spec(spec["encoder"], _arrays("encoder", spec, storages))
+    name = spec["encoder"].get("encoder")
+    if name not in CLASSES:
+        raise SpecConflictError(
+            f"the spec names the encoder {name!r}, but the known ones are {', '.join(CLASSES)}; update dkfeat"
+        )
+    return encoder_class(name).from_spec(spec["encoder"], _arrays("encoder", spec, storages))
 
 
 def _arrays(kind: str, spec: Mapping[str, Any], storages: Sequence[Storage]) -> dict[str, NDArray[Any]]:

@@ -102,7 +102,7 @@ class Fits:
             given.append(test.replaced(zero_based=zero_based, classes=scans[0].classes))
             scans.append(scan(given[1], progress=False))
         width = max(each.n_features for each in scans)
-        a_row = 2 * width >> 32 if source.encoder is not None else width
+        a_row = 2 * width >> 32 if source.is_table else width
         stored = sum(each.n_rows * a_row if each.nnz is None else each.nnz for each in scans)
         check_fits(3 * 12 * stored, "the rows of a comparison", "take fewer rows: all are held in memory")
         (X, y), *tested = (_read(each, found, width) for each, found in zip(given, scans, strict=True))

@@ -195,7 +195,7 @@ class LibsvmSource(LibsvmOptions):
                 yield Piece(
                     number=number,
                     last=not is_full,
-                    block=parser.tables.take_block(parser.cursor),
+                    block=self.encoded(parser.tables.take_block(parser.cursor)),
                     start=start,
                     stop=parser.offset,
                     source_sha256=digest.hexdigest() if checksum else "",

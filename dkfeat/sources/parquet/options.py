@@ -49,7 +49,7 @@ class ParquetOptions(Source):
     numbers in the first file that have no other use and are not the index of a pandas table."""
     features_as: Literal["auto", "columns", "vector", "sparse", "table"] = field(default="auto", kw_only=True)
     """Layout of the features: "columns" of numbers, one column of vectors, sparse pairs, or "table": columns of any
-    type, for an encoder. "auto": found from their types; columns are a "table" if the run has an encoder. Indices
+    type, for an encoder. "auto": found from their types; columns are a "table" if the run has a `TableEncoder`. Indices
     without values are "sparse"; the values are 1."""
     label: str | None = field(default="label", kw_only=True)
     """Column of labels. It holds integers, floats or booleans, or lists of them. None: rows have no labels, and get

@@ -112,7 +112,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
             features = tuple(name for name in _PAIR if schema.has_lists(name))
             features_as = "sparse"
         else:
-            takes_all = is_table or (features_as == "auto" and options.encoder is not None)
+            takes_all = is_table or (features_as == "auto" and options.has_table_encoder)
             features = tuple(schema.columns(used) if takes_all else schema.numbers(used))
             if takes_all and options.is_encoded:
                 schema.check_encoder(options.encoder, features)
@@ -135,7 +135,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
     types = [schema.type_of(name, "features") for name in options.read_features or features]
     if features_as == "auto":
         features_as = _layout(types)
-        if features_as == "columns" and options.encoder is not None:
+        if features_as == "columns" and options.has_table_encoder:
             features_as = "table"
     found: dict[str, Any] = {"features": features, "features_as": features_as}
     if options.n_features is None:

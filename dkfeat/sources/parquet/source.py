@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -306,7 +305,7 @@ class ParquetSource(ParquetOptions):
         if column is None:
             return batch.error(None, position, reason, REFUSED)
         if self.features_as in ("columns", "table"):
-            name = self.encoder.describe()[column >> 32].name if self.is_encoded else names[column]
+            name = self.encoder.describe()[column >> 32].name if self.is_table else names[column]
             return batch.error(name, position, reason, REFUSED)
         return batch.error(names[-1], position, f"{reason} (column {column:,} of the features)", REFUSED)
 
@@ -352,9 +351,7 @@ class _PieceBuilder:
         self._bad_rows += bad
         if first < end:
             part = rows if end - first == rows.n_rows else rows.take(slice(first, end))
-            if self._options.is_encoded:
-                part = replace(part, X=self._options.encoder.transform(part.X))
-            self._parts.append(part)
+            self._parts.append(self._options.encoded(part))
             self._left_bytes -= int(n_bytes[first:end].sum())
             self._left_rows -= part.n_rows
 

@@ -122,17 +122,20 @@ class _Spec(TypedDict, total=False):
 
 
 def columns_of(spec: Mapping[str, Any]) -> int:
-    """Return the number of columns of the source: those of the table if an encoder stands before the map."""
-    return len(spec["encoder"]["columns"]) if "encoder" in spec else int(spec["map"]["n_features"])
+    """Return the number of columns of the source: those of the table if its encoder stands before the map."""
+    columns = spec.get("encoder", {}).get("columns")
+    return int(spec["map"]["n_features"]) if columns is None else len(columns)
 
 
 def encoder_shown(spec: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the facts of an encoder's spec, with the number of columns in place of the columns."""
     if spec is None:
         return None
-    n_left = sum(column["encoding"] == "left out" for column in spec["columns"])
+    columns = spec.get("columns", ())
+    n_left = sum(column["encoding"] == "left out" for column in columns)
     facts = {name: spec[name] for name in ("encoder", "version", "seed")}
-    return {**facts, "columns": len(spec["columns"]), "left_out": n_left, **spec["params"]}
+    n_columns = len(columns) or spec["n_features"]
+    return {**facts, "columns": n_columns, "left_out": n_left, **spec["params"]}
 
 
 class Named(dict[str, Any]):

@@ -148,6 +148,18 @@ def test_neighbors__exact_comparisons_see_encoded_rows(made):
     np.testing.assert_allclose(found.similarities[:, 0], kernel.max(axis=1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_neighbors__queries_go_through_the_encoder_of_the_shards(made, tmp_path, is_file):
+    table = make_table(20, seed=3)
+    pq.write_table(table, tmp_path / "queries.parquet")
+    queries = dkfeat.ParquetSource(str(tmp_path / "queries.parquet"), label="kind")
+    queries = queries if is_file else table.drop(["kind"])
+    source = str(made / "*.parquet")
+    found = dkfeat.neighbors.search(made / "features", queries, 1, rerank=600, source=source, progress=False)
+    kernel = dkfeat.kernels.gmm(*(fitted().transform(rows.drop(["kind"])) for rows in (table, make_table())))
+    np.testing.assert_allclose(found.similarities[:, 0], kernel.max(axis=1), rtol=1e-5)
+
+
 def test_drop_duplicates__copies_the_encoder(made, tmp_path):
     found = dkfeat.neighbors.duplicates(made / "features", progress=False)
     dkfeat.neighbors.drop_duplicates(made / "features", found, tmp_path / "distinct", progress=False)
