@@ -1,4 +1,4 @@
-"""Public data sets of the LIBSVM collection, fetched once, kept in the user's cache folder and checked at each use."""
+"""Public data sets of the LIBSVM collection, fetched once into the user's cache folder."""
 
 from __future__ import annotations
 

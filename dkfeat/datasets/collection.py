@@ -1,29 +1,23 @@
-"""Public data sets of the LIBSVM collection, and their files in a folder: fetched once, and checked at each use."""
+"""Public data sets of the LIBSVM collection, and their files in a folder, fetched once."""
 
 from __future__ import annotations
 
 import bz2
 import csv
-import errno
-import fcntl
-import gzip
-import hashlib
 import lzma
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import IO, Any, Literal
 
-from dkfeat.canonical import Count, Sha256, dumps, parse_typed
-from dkfeat.datasets.download import VARIABLE, bytes_received, download
-from dkfeat.errors import ConfigError, ShardError, SourceError, cause_of
-from dkfeat.filesystems.urls import is_url
-from dkfeat.messages import logger_of, nearest
+from dkfeat.errors import ConfigError, SourceError, cause_of
+from dkfeat.filesystems.urls import Retries, is_url
+from dkfeat.messages import logger_of, nearest, without_secrets
 from dkfeat.store.manifest.model_folder import LocalFolder
 from dkfeat.store.outputs import check_outside
 
@@ -120,12 +114,11 @@ def find_dataset(name: str) -> DatasetInfo:
 
 
 RETRY_SECONDS = 20.0
-"""Default time for which a download is retried while no data arrives."""
-_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""Time for which a download is tried again."""
+_SILENT_SECONDS = 20.0
+"""Time in which a server must send data."""
 
-Progress = Callable[[str, int, int | None], None]
-
-_OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+_OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".xz": lzma.open}
 
 
 def cache_folder() -> Path:
@@ -145,7 +138,7 @@ def cache_folder() -> Path:
     '/data/cache'
     >>> del os.environ["DKFEAT_CACHE"]
     """
-    if own := os.environ.get(VARIABLE):
+    if own := os.environ.get("DKFEAT_CACHE"):
         return Path(own).expanduser().absolute()
     shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "dkfeat"
@@ -174,20 +167,12 @@ class FetchedDataset:
 
 
 def fetch(
-    name: str,
-    *,
-    part: Literal["train", "test"] | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    mirror: str | None = None,
-    retry_seconds: float = RETRY_SECONDS,
-    progress: Progress | None = None,
+    name: str, *, part: Literal["train", "test"] | None = None, folder: str | os.PathLike[str] | None = None
 ) -> FetchedDataset:
-    """Fetch a data set of the LIBSVM collection, or find it in the cache.
+    """Fetch the files of a data set of the LIBSVM collection that are not in the folder yet.
 
-    An interrupted download is continued, and complete files in the folder are used, also those that were copied there
-    by hand. After the call, the files are in the folder, each with a ``.json`` file of its size, SHA-256, rows and
-    origin; every later call compares the file with these values. Concurrent calls of processes and threads wait for
-    each other. An interrupted call leaves a ``.part`` file and can be repeated.
+    A file gets its name when it is complete, can be decompressed and has the number of rows that the collection states.
+    A file that exists, also one that was copied there by hand, is used as it is.
 
     Parameters
     ----------
@@ -197,12 +182,6 @@ def fetch(
         Fetch only one of the files.
     folder : str or Path, optional
         Parent folder; files are in its subfolder `name`. Default: ``datasets`` in `cache_folder`.
-    mirror : str, optional
-        Address to fetch from instead of the collection's; paths below it are the same.
-    retry_seconds : float, default=20
-        Time in seconds for which a download is retried while no data arrives.
-    progress : callable, optional
-        Called with a file's name, the number of bytes received and, if the server sends it, the size.
 
     Returns
     -------
@@ -211,8 +190,7 @@ def fetch(
     Raises
     ------
     ConfigError
-        If there is no such data set or part, the mirror is not an address, or the folder is or lies in a data set or a
-        model that dkfeat wrote.
+        If there is no such data set or part, or the folder is or lies in a data set or a model that dkfeat wrote.
     SourceError
         If a file cannot be fetched or written, or fails a check.
 
@@ -230,158 +208,55 @@ def fetch(
         raise ConfigError(f"folder={folder!r} is a URL, but data sets are fetched to this machine only; give a path")
     dataset_folder = (Path(folder) if folder is not None else cache_folder() / "datasets").absolute() / info.name
     check_outside(dataset_folder, kind="a public data set")
-    wanted = {key: file for key, file in info.files.items() if part in (None, key)}
-    address = _address(mirror)
-    with _locked(dataset_folder):
-        found = {
-            key: _File(info, file, dataset_folder, f"{address}/{file.path}").fetch(retry_seconds, progress)
-            for key, file in wanted.items()
-        }
-    return FetchedDataset(info=info, train=found.get("train"), test=found.get("test"))
+    paths = {key: dataset_folder / file.name for key, file in info.files.items() if part in (None, key)}
+    for key, path in paths.items():
+        if not path.exists():
+            _download(info, info.files[key], path)
+    return FetchedDataset(info=info, train=paths.get("train"), test=paths.get("test"))
 
 
-def _address(mirror: str | None) -> str:
-    if mirror is None:
-        return COLLECTION
-    parts = urlsplit(mirror)
-    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
-        raise ConfigError(
-            f"mirror {mirror!r} is not an address to fetch from; give one that begins with https:// or "
-            "http://, without a user and a password"
-        )
-    return mirror.rstrip("/")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Make a folder and lock it for writing in the ``with`` block, after waiting for any other writer.
-
-    An existing folder without write permission needs no lock: a site may share data sets with all its users.
-
-    Raises
-    ------
-    SourceError
-        If the folder cannot be made, or its file system has no locks.
-    """
+def _download(info: DatasetInfo, file: DataFile, path: Path) -> None:
+    url = f"{COLLECTION}/{file.path}"
+    logger.info("fetching %s", url)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    except OSError as fault:
-        if fault.errno in _READ_ONLY and folder.is_dir():
-            yield
-            return
-        raise _unusable(folder, fault) from fault
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with LocalFolder(str(path.parent)).writing(path.name) as made:
+            Retries(RETRY_SECONDS, url).call("fetch", lambda: _copy(url, made))
+            made.seek(0)
+            with _OPENERS.get(path.suffix, nullcontext)(made) as lines:
+                n_rows = sum(1 for line in lines if not line.isspace())
+            if n_rows != file.rows:
+                raise ValueError(f"it has {n_rows:,} rows, but the collection states {file.rows:,} rows")
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as fault:
+        cause = cause_of(fault) if isinstance(fault, OSError) else fault
+        raise SourceError(
+            f"{url} cannot be fetched to {path}: {cause}; check the network of this machine and the folder, or "
+            f"download the file elsewhere, see {info.page}, and put it there"
+        ) from fault
+
+
+def _copy(url: str, made: IO[bytes]) -> None:
+    """Write what a server sends in place of what a file has."""
+    made.seek(0)
+    made.truncate()
+    request = urllib.request.Request(url, headers={"User-Agent": "dkfeat", "Accept-Encoding": "identity"})
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.warning("%s: another process is fetching into this folder; waiting for it", folder)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as fault:
-            raise _unusable(folder, fault) from fault
-        yield
-    finally:
-        os.close(descriptor)  # releases the lock, as does the end of the process
+        with urllib.request.build_opener(_Redirects).open(request, timeout=_SILENT_SECONDS) as response:
+            shutil.copyfileobj(response, made)
+            if response.length:  # bytes that are missing
+                raise ConnectionError(f"the connection ended {response.length:,} bytes early")
+    except urllib.error.HTTPError as answer:
+        answer.close()
+        raise
+    made.flush()
 
 
-def _unusable(folder: Path, fault: OSError) -> SourceError:
-    return SourceError(
-        f"{folder} cannot be used for fetched data sets: {cause_of(fault)}; set {VARIABLE}, or `folder` "
-        "for this call, to a folder on a local disk"
-    )
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects only to HTTP and HTTPS, and from HTTPS only to HTTPS."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """What is recorded beside a file, as far as it is compared."""
-
-    size: Count
-    sha256: Sha256
-    fetched: str
-
-
-class _File:
-    """A file of a data set in its locked folder."""
-
-    def __init__(self, info: DatasetInfo, file: DataFile, folder: Path, url: str) -> None:
-        self._info, self._file, self._url = info, file, url
-        self._path = folder / file.name
-        self._record_path = folder / f"{file.name}.json"
-        self._part = folder / f"{file.name}.part"
-
-    def fetch(self, retry_seconds: float, progress: Progress | None) -> Path:
-        """Fetch the file if it is missing, check it, and return its path."""
-        record = self._read_record()
-        if self._path.exists():
-            facts = self._checked(self._path, record, "remove it, and it is fetched again")
-            if record is None:  # copied by hand, or the fetch was killed before it wrote the record
-                with suppress(OSError):  # a shared folder of another user: the file is checked each time
-                    self._write_record(facts, None)
-            return self._path
-        report = None if progress is None else partial(progress, self._file.name)
-        try:
-            download(self._url, self._part, retry_seconds, report)
-        except SourceError:
-            raise
-        except OSError as fault:
-            raise self._not_fetched(fault) from fault
-        try:
-            what = f"it came from {self._url}; see {self._info.page}"
-            if record is not None:
-                what += f", and if the collection has a new version, remove {self._record_path}"
-            facts = self._checked(self._part, record, what)
-        except SourceError:
-            self._part.unlink()  # complete, but not the expected file
-            raise
-        self._part.replace(self._path)
-        self._write_record(facts, self._url)
-        return self._path
-
-    def _read_record(self) -> _Record | None:
-        try:
-            return parse_typed(self._record_path.read_bytes(), _Record, str(self._record_path))
-        except FileNotFoundError:
-            return None
-        except ShardError as fault:
-            raise SourceError(
-                f"{fault}: the file is damaged; remove it, and the file beside it is checked and recorded again"
-            ) from None
-
-    def _checked(self, path: Path, record: _Record | None, to_do: str) -> dict[str, Any]:
-        """Return size, digest and rows of a file after comparing them with the registry and the record."""
-        with path.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        facts: dict[str, Any] = {"size": path.stat().st_size, "sha256": digest}
-        if record is None:
-            facts["rows"] = self._rows(path, to_do)
-            self._compare("rows", self._file.rows, facts["rows"], to_do)
-        else:
-            remedy = f"as on {record.fetched}; {to_do}"
-            self._compare("bytes", record.size, facts["size"], remedy)
-            self._compare("the SHA-256", record.sha256, digest, remedy)
-        return facts
-
-    def _compare(self, what: str, known: int | str, found: int | str, to_do: str) -> None:
-        if known != found:
-            names = [f"{value:,} {what}" if isinstance(value, int) else f"{what} {value}" for value in (found, known)]
-            raise SourceError(f"{self._path}: got {names[0]}, expected {names[1]}; {to_do}")
-
-    def _rows(self, path: Path, to_do: str) -> int:
-        opener = _OPENERS.get(self._path.suffix, open)
-        try:
-            with opener(path, "rb") as lines:
-                return sum(1 for line in lines if not line.isspace())
-        except (OSError, EOFError, lzma.LZMAError) as fault:
-            raise SourceError(f"{self._path} cannot be decompressed: {fault}; {to_do}") from fault
-
-    def _write_record(self, facts: dict[str, Any], url: str | None) -> None:
-        record = {**facts, "url": url, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
-        LocalFolder(str(self._path.parent)).replace(self._record_path.name, dumps(record))
-
-    def _not_fetched(self, fault: OSError) -> SourceError:
-        received = bytes_received(self._part)
-        kept = f"{received:,} bytes have been received, and the same call continues after them; " if received else ""
-        return SourceError(
-            f"{self._url} cannot be fetched: {cause_of(fault)}; {kept}check the network of this machine and the "
-            f"address at {self._info.page}, or download the file elsewhere and put it at {self._path}"
-        )
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        allowed = ("https://",) if req.full_url.startswith("https://") else ("http://", "https://")
+        if not newurl.startswith(allowed):
+            msg = f"redirects to {without_secrets(newurl)[:200]}, which is not an {' or '.join(allowed)} URL"
+            raise urllib.error.HTTPError(req.full_url, code, msg, headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)

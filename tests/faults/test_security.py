@@ -12,14 +12,11 @@ import pytest
 
 import dkfeat
 from dkfeat.cli.commands.demo import _digit_files
-from dkfeat.datasets import DATASETS, fetch
 from dkfeat.errors import DkfeatError
 from dkfeat.learn.predict import predict_file
 from dkfeat.learn.sgd.checkpoint import Checkpoints
 from dkfeat.store.outputs import write_output
 from jobs.reproduction.parts import write_whole
-from tests.datasets.toy import PLACE, TRAIN, toy
-from tests.sources.web_server import Kept, WebServer
 
 ROOT = Path(__file__).parents[2]
 UNSAFE = re.compile(
@@ -56,17 +53,8 @@ def model(tmp_path_factory):
     return dkfeat.train(folder / "shards", dkfeat.SGD(epochs=1), progress=False)
 
 
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setitem(DATASETS, "toy", toy())
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with WebServer() as server:
-        server.files = {PLACE: Kept(TRAIN)}
-        yield server
-
-
 def _predict(name):
-    def write(folder, model, _):
+    def write(folder, model):
         (folder.parent / "rows.svm").write_text(ROWS)
         predict_file(model, str(folder.parent / "rows.svm"), folder / name)
 
@@ -77,24 +65,23 @@ WRITERS = {
     "labels.txt": _predict("labels.txt"),
     "labels.csv": _predict("labels.csv"),
     "labels.parquet": _predict("labels.parquet"),
-    "page.html": lambda folder, *_: write_output(folder / "page.html", "<html>"),
-    "part.json": lambda folder, *_: write_whole(folder / "part.json", "{}"),
-    "train.svm": lambda folder, *_: _digit_files(folder, 0),
-    "checkpoint": lambda folder, *_: Checkpoints(folder, {}).save({}, {"coef": np.ones(9)}),
-    "model.json": lambda folder, model, _: model.save(folder),
-    "toy.scale": lambda folder, _, server: fetch("toy", part="train", folder=folder.parent, mirror=server.address),
+    "page.html": lambda folder, _: write_output(folder / "page.html", "<html>"),
+    "part.json": lambda folder, _: write_whole(folder / "part.json", "{}"),
+    "train.svm": lambda folder, _: _digit_files(folder, 0),
+    "checkpoint": lambda folder, _: Checkpoints(folder, {}).save({}, {"coef": np.ones(9)}),
+    "model.json": lambda folder, model: model.save(folder),
 }
 
 
 @pytest.mark.fault("X-13")
 @pytest.mark.parametrize("output", WRITERS)
-def test_writers__write_through_no_link_whose_name_can_be_guessed(tmp_path, model, server, output):
+def test_writers__write_through_no_link_whose_name_can_be_guessed(tmp_path, model, output):
     """A first run tells the names of all files that are made; before each later run one of them is a link."""
     notices = ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     folder, victim = tmp_path / "toy", tmp_path / "victim"
     folder.mkdir()
     ctypes.CDLL(None).inotify_add_watch(notices, bytes(folder), MADE | MOVED)
-    WRITERS[output](folder, model, server)
+    WRITERS[output](folder, model)
     data, names = os.read(notices, 1 << 20), []
     os.close(notices)
     while data:
@@ -110,6 +97,6 @@ def test_writers__write_through_no_link_whose_name_can_be_guessed(tmp_path, mode
         victim.write_bytes(b"mine")
         (place / name).symlink_to(victim)
         with suppress(DkfeatError):
-            WRITERS[output](place, model, server)
+            WRITERS[output](place, model)
         assert victim.read_bytes() == b"mine", name
         assert not (victim.parent / f"{victim.name}.json").exists()

@@ -24,10 +24,6 @@ class Kept:
     status: int | None = None
     cuts: list[int] = field(default_factory=list)
     """After how many bytes of the file each of the next connections ends."""
-    gate: threading.Event | None = None
-    """What an answer waits for."""
-    stalled: threading.Event | None = None
-    """Set when the first connection has brought half of the file and says no more until the server ends."""
 
 
 @dataclass
@@ -48,7 +44,6 @@ class WebServer:
     """Path and query, and range, of each request."""
 
     def __enter__(self) -> WebServer:
-        self.ended = threading.Event()
         self.server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"of": self}))
         self.address = f"http://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -56,7 +51,6 @@ class WebServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.ended.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -94,8 +88,6 @@ class _Handler(BaseHTTPRequestHandler):
         kept = Kept(kept, etag=None, modified=None) if isinstance(kept, bytes) else kept
         if web.faults or kept is None or kept.status is not None:
             return self.send_error(web.faults.pop() if web.faults else web.missing if kept is None else kept.status)
-        if kept.gate is not None:
-            kept.gate.wait(60)
         if kept.redirect is not None:
             return self._answer(302, {"Location": kept.redirect, "Content-Length": "0"})
         content, status, first, last = kept.content, 200, 0, len(kept.content) - 1
@@ -123,13 +115,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, kept: Kept, content: bytes, first: int) -> None:
         end = kept.cuts.pop(0) - first if kept.cuts else len(content)
-        stalls = kept.stalled is not None and not kept.stalled.is_set()
-        self.wfile.write(content[: len(kept.content) // 2 if stalls else max(end, 0)])
+        self.wfile.write(content[: max(end, 0)])
         self.wfile.flush()
-        if stalls:
-            kept.stalled.set()
-            self.of.ended.wait(60)
-        if stalls or end < len(content):
+        if end < len(content):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *_: object) -> None:

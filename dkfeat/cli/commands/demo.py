@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dkfeat.cli.declared import LOCAL_FOLDER, Choice
-from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading, log_of
+from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading
 from dkfeat.cli.options import output_options
 from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_result, summary, table
-from dkfeat.messages import printable, show_bytes
+from dkfeat.messages import printable
 
 if TYPE_CHECKING:
-    from dkfeat.cli.output import LogLines
     from dkfeat.datasets import DatasetInfo
 
 
 HELD_OUT = 0.5
 """Share of rows kept for testing."""
-REPORT_SECONDS = 5.0
-"""Seconds between two progress reports of a download."""
 
 
 @click.command(cls=DkfeatCommand)
@@ -183,23 +178,12 @@ def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: st
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_names)
 @click.option("--part", type=Choice(["train", "test"]), help="Fetch only one of the files.")
 @click.option("--folder", type=LOCAL_FOLDER, metavar="DIR", help="Folder for the files, if not the cache folder.")
-@click.option("--mirror", metavar="URL", help="Address to fetch from, if not the collection's.")
-@click.option(
-    "--retry-seconds",
-    type=click.FloatRange(min=0),
-    default=20.0,
-    show_default=True,
-    help="Seconds for which a connection without data is tried again.",
-)
 @output_options
-@click.pass_context
-def fetch(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None:
+def fetch(names: tuple[str, ...], **options: Any) -> None:
     """Download data sets that are not in the cache, and print the paths of their files.
 
-    The same command continues an interrupted download. A file that exists is
-    checked against its size and SHA-256, which are stored beside it. Without a
-    network, the error names the file and the folder to put it in; behind a proxy,
-    set https_proxy.
+    A file that exists is used as it is. Without a network, the error names the
+    file and the folder to put it in; behind a proxy, set https_proxy.
 
     For example:
       dkfeat datasets fetch letter satimage
@@ -212,7 +196,8 @@ def fetch(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None
     for name in names:
         find_dataset(name)  # so that a wrong name is an error before the others are downloaded
     for name in names:
-        one = download(name, **options, progress=_reporter(log_of(ctx)))
+        note(f"{name}: fetching what is missing …", err=True)
+        one = download(name, **options)
         print_result(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
         for path in one.files:
             echo(str(path), raw=True)  # scripts use it as it is
@@ -221,22 +206,3 @@ def fetch(ctx: click.Context, /, names: tuple[str, ...], **options: Any) -> None
 def _known(info: DatasetInfo) -> dict[str, Any]:
     known = {name: getattr(info, name) for name in ("name", "title", "n_features", "n_classes", "page")}
     return known | {"rows": {part: file.rows for part, file in info.files.items()}}
-
-
-def _reporter(log: LogLines | None) -> Callable[[str, int, int | None], None]:
-    """Return a function that reports a download every few seconds and at its end, as a line on standard error."""
-    due = 0.0
-
-    def report(name: str, done: int, total: int | None) -> None:
-        nonlocal due
-        if is_quiet() or (time.monotonic() < due and done != total):
-            return
-        due = time.monotonic() + REPORT_SECONDS
-        if log is not None:
-            log("progress", stage="fetch", file=name, bytes=done, total_bytes=total)
-        else:
-            note(
-                f"{name}: {show_bytes(done)}" + ("" if total in (None, done) else f" of {show_bytes(total)}"), err=True
-            )
-
-    return report
