@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_898
+MOST_CODE = 29_855
 MOST_MODULES = 206
-MOST_TEST_LINES = 37_857
+MOST_TEST_LINES = 37_784
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
