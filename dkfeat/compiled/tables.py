@@ -227,21 +227,26 @@ def _find(knots, x, lower):
 
 
 @kernel
-def _put_numbers(rows, job, x, lower, knots, weights, missing):
+def _put_numbers(rows, job, x, lower, knots, weights, missing, odd):
     base = job[COLUMN] << 32
     knots = knots[job[KNOTS] : job[KNOTS] + job[N_KNOTS]]
     weights = weights[2 * job[PLACES] : 2 * (job[PLACES] + 2 * len(knots) + 1)]
     _find(knots, x, lower)
+    nulls = clipped = 0
     for i in range(len(x)):
         if x[i] != x[i]:
             _put(rows, i, base | MISSING, missing)
+            nulls += 1
             continue
         at = u64(lower[i])
         place = u64(4) * at + u64(4 * (knots[at] < x[i]) + 2 * (knots[at] == x[i]))
         _put(rows, i, base | UP, weights[place])
         _put(rows, i, base | DOWN, weights[place + u64(1)])
+        clipped += (place == 0) | (place == 4 * len(knots))
         if job[ROLE] == DATE:
             _put_parts(rows, i, base, job[PARTS], x[i])
+    odd[0] += nulls
+    odd[1] += clipped
 
 
 @inlined
@@ -274,13 +279,14 @@ def _put_parts(rows, i, base, parts, x):
 
 
 @kernel
-def _put_categories(rows, numbers, job, array, slots, missing):
+def _put_categories(rows, numbers, job, array, slots, missing, odd):
     storage, index, base = job[STORAGE], job[INDEX], job[COLUMN] << 32
     held, values = _buffers(array), _values(array, index)
     for i in range(len(numbers)):
         at = _position(held, index, values, numbers[i])
         if at < 0:
             _put(rows, i, base | MISSING, missing)
+            odd[0] += 1
         else:
             slot = slots[at - values[0]] if len(slots) else _slot(storage, values, at)
             _put(rows, i, base | slot, f32(1))
@@ -296,7 +302,7 @@ def _list(held, width, row):
 
 
 @kernel
-def _put_tags(rows, numbers, job, array, slots, missing):
+def _put_tags(rows, numbers, job, array, slots, missing, odd):
     storage, index, base = job[STORAGE], job[INDEX], job[COLUMN] << 32
     held, elements = _buffers(array), _array(array, 0)
     inner, values = _buffers(elements), _values(elements, index)
@@ -305,6 +311,7 @@ def _put_tags(rows, numbers, job, array, slots, missing):
         row = numbers[i]
         if _is_null(held, held[0] + row):
             _put(rows, i, base | MISSING, missing)
+            odd[0] += 1
         start = ends[i]
         for element in range(*_list(held, job[OFFSETS], row)):
             at = _position(inner, index, values, element)
@@ -349,7 +356,7 @@ def room(batch, numbers, jobs):
 
 
 @kernel
-def encode_rows(batch, numbers, jobs, knots, weights, missing, bounds, indptr, indices, values):
+def encode_rows(batch, numbers, jobs, knots, weights, missing, bounds, indptr, indices, values, odd):
     """Encode some rows of a batch.
 
     Parameters
@@ -372,6 +379,8 @@ def encode_rows(batch, numbers, jobs, knots, weights, missing, bounds, indptr, i
         ``indptr[0]`` is set by the caller.
     indices, values : ndarray, int64 and float32
         Of at least ``indptr[0] + bounds[-1]`` elements.
+    odd : ndarray of shape (n_columns, 2), int64
+        For each column, the missing values and those beyond the knots are added to it.
     """
     step = max(_LEAST_STEP, min(_STEP, _ENTRIES * len(numbers) // max(bounds[-1], 1)))
     starts, ends, lower, x = np.empty(step, i64), np.empty(step, i64), np.empty(step, i64), np.empty(step)
@@ -385,12 +394,12 @@ def encode_rows(batch, numbers, jobs, knots, weights, missing, bounds, indptr, i
             job = jobs[j]
             array = _array(batch, job[CHILD])
             if job[ROLE] == CATEGORY:
-                _put_categories(rows, block, job, array, slots[j], missing)
+                _put_categories(rows, block, job, array, slots[j], missing, odd[job[COLUMN]])
             elif job[ROLE] == TAGS:
-                _put_tags(rows, block, job, array, slots[j], missing)
+                _put_tags(rows, block, job, array, slots[j], missing, odd[job[COLUMN]])
             else:
                 _read(array, job, block, x)
-                _put_numbers(rows, job, x[:n], lower[:n], knots, weights, missing)
+                _put_numbers(rows, job, x[:n], lower[:n], knots, weights, missing, odd[job[COLUMN]])
         for i in range(n):
             for k in range(u64(starts[i]), u64(ends[i])):
                 indices[u64(done)], values[u64(done)] = indices[k], values[k]

@@ -203,7 +203,11 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def encode(
-    plan: Plan, rows: Rows, n_columns: int, ranks: tuple[NDArray[np.float64], NDArray[np.float32]], missing: float
+    plan: Plan,
+    rows: Rows,
+    ranks: tuple[NDArray[np.float64], NDArray[np.float32]],
+    missing: float,
+    odd: NDArray[np.int64],
 ) -> csr_matrix:
     """Encode rows of batches of the plan's schema.
 
@@ -211,12 +215,12 @@ def encode(
     ----------
     plan : Plan
     rows : sequence of tuple
-    n_columns : int
-        Columns of the table in fit.
     ranks : tuple of ndarrays
         Distinct knots, and the weights of their places, of all columns.
     missing : float
         Weight of a missing value, 0 or 1.
+    odd : ndarray of shape (n_columns, 2), int64
+        For each column of the table in fit, the missing values and those beyond the knots are added to it.
 
     Returns
     -------
@@ -231,11 +235,11 @@ def encode(
     first = 0
     for (address, _, numbers), ends in zip(parts, bounds, strict=True):
         own = indptr[first : first + len(numbers) + 1]
-        tables.encode_rows(address, numbers, plan.jobs, *ranks, np.float32(missing), ends, own, indices, values)
+        tables.encode_rows(address, numbers, plan.jobs, *ranks, np.float32(missing), ends, own, indices, values, odd)
         first += len(numbers)
     indices.resize(indptr[-1], refcheck=False)
     values.resize(indptr[-1], refcheck=False)
-    encoded = csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, n_columns << 32))
+    encoded = csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, len(odd) << 32))
     encoded.has_canonical_format = True
     return encoded
 

@@ -48,8 +48,12 @@ class Encoder(TransformerMixin, NotebookCard):
         fitted: Self = self.set_params(random_state=seed).fit(take(choose_rows(seed, n_rows, N_DRAWN, STREAM_TABLE)))
         return fitted
 
-    def rows_for_map(self, X: Any, known: Collection[str] = ()) -> Any:  # noqa: ARG002 - of tables
-        """Encode rows in memory; for a table, `known` are columns of which there is no warning."""
+    def rows_for_map(self, X: Any, known: Collection[str] = (), odd: NDArray[np.int64] | None = None) -> Any:  # noqa: ARG002 - of tables
+        """Encode rows in memory.
+
+        For a table, `known` are columns of which there is no warning, and the numbers of odd values, which
+        `ColumnTable.drift` takes, are added to `odd`.
+        """
         return self.transform(X)
 
     def to_spec(self) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from dkfeat.messages import aligned, counted, printable
 N_KNOTS = 1024  # at most
 Encoding = Literal["rank", "rank, zeros absent", "date", "category", "tags", "left out"]
 Part = Literal["hour", "weekday", "month"]
+_OFTEN, _SELDOM, _FEWEST_ROWS = 0.2, 0.05, 100
+"""Values are drift if of this many rows or more a larger share is odd, but of the drawn rows a smaller one."""
 LEFT_OUT: Encoding = "left out"
 ZEROS_ABSENT: Encoding = "rank, zeros absent"
 _ROLES = {"date": tables.DATE, "category": tables.CATEGORY, "tags": tables.TAGS}  # others are numbers
@@ -99,6 +101,24 @@ class ColumnTable(tuple[Column, ...]):
     def left_out(self) -> list[Column]:
         """Columns that are not encoded."""
         return [column for column in self if column.encoding == LEFT_OUT]
+
+    def drift(self, odd: NDArray[np.int64], n_rows: int) -> list[str]:
+        """Describe columns with far more odd values than in the drawn rows, unless there are few rows.
+
+        Parameters
+        ----------
+        odd : ndarray of shape (n_columns, 2), int64
+            Numbers of missing values, and of numbers and dates beyond those of the drawn rows.
+        n_rows : int
+            Number of the rows in which they were counted.
+        """
+        found = []
+        for column, *counts in zip(self, *(odd / max(n_rows, 1)).T, strict=True) if n_rows >= _FEWEST_ROWS else ():
+            usual = (column.nulls / column.rows, 0)  # the lowest and the highest drawn number are knots
+            for kind, now, before in zip(("null", "beyond the drawn values"), counts, usual, strict=True):
+                if now > _OFTEN and before < _SELDOM:
+                    found.append(f"{printable(column.name)}: {now:.0%} {kind} ({before:.0%} when drawn)")
+        return found
 
     def __repr__(self) -> str:
         return "\n".join(aligned([[printable(cell) for cell in row.values()] for row in self.rows()]))

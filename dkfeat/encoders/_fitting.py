@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.compiled import tables
 from dkfeat.compiled.random import STREAM_TABLE, choose_rows
 from dkfeat.encoders._arrow import Plan, Rows, encode, read_numbers, read_table, storage_of
 from dkfeat.encoders._base import N_DRAWN
@@ -67,9 +66,9 @@ def learn_column(drawn: Rows, *, is_named: bool) -> tuple[Column, NDArray[np.flo
         column = replace(column, encoding=usual, n_knots=1)
         return _learn_ranks(column, read_numbers(Plan.of(schema, [(column, column.job)]), drawn))
     column = replace(column, encoding="tags" if usual == "tags" else "category")
-    slots = encode(Plan.of(schema, [(column, column.job)]), drawn, 1, _NO_RANKS, missing=1).indices
-    nulls = int(np.count_nonzero(slots == tables.MISSING))
-    distinct, n_values = len(np.unique(slots)) - (nulls > 0), len(slots) - nulls
+    odd = np.zeros((1, 2), np.int64)
+    slots = encode(Plan.of(schema, [(column, column.job)]), drawn, _NO_RANKS, 0, odd).indices
+    nulls, distinct, n_values = int(odd[0, 0]), len(np.unique(slots)), len(slots)
     column = replace(column, nulls=nulls, distinct=distinct)
     is_constant = not distinct or (not nulls and n_values == distinct * n_rows)
     is_id = storage.family == "text" and not is_named and n_values >= _FEWEST_IDS

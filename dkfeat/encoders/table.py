@@ -221,8 +221,7 @@ class TableEncoder(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-ar
         """
         return self._transform(X)
 
-    def _transform(self, X: Any, known: Collection[str] = ()) -> Any:
-        """Encode each row, without a warning of columns with names that are known."""
+    def _transform(self, X: Any, known: Collection[str] = (), odd: NDArray[np.int64] | None = None) -> Any:
         state = self._state()
         if is_dask_table(X):
             self._plan_for(read_table(X._meta)[0].schema, known)
@@ -231,11 +230,12 @@ class TableEncoder(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-ar
         batches = read_table(X)
         rows = [(batch, np.arange(batch.num_rows)) for batch in batches]
         missing = float(state.params["missing"] == "indicator")
-        return encode(self._plan_for(batches[0].schema, known), rows, len(state.columns), state.ranks, missing)
+        odd = np.zeros((len(state.columns), 2), np.int64) if odd is None else odd
+        return encode(self._plan_for(batches[0].schema, known), rows, state.ranks, missing, odd)
 
-    def rows_for_map(self, X: Any, known: Collection[str] = ()) -> Any:
+    def rows_for_map(self, X: Any, known: Collection[str] = (), odd: NDArray[np.int64] | None = None) -> Any:
         """Encode a table in memory as `transform` does; sparse rows that it has made are returned."""
-        return X if issparse(X) and X.shape[1] == self.n_features_out else self._transform(X, known)
+        return X if issparse(X) and X.shape[1] == self.n_features_out else self._transform(X, known, odd)
 
     def encodes(self, kind: pa.DataType) -> bool:
         """Return True if columns of a type are encoded, unless their values say otherwise."""

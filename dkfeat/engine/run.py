@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from dkfeat.blocks import BadRow, Split
 from dkfeat.canonical import dumps, parse_typed
@@ -29,6 +30,8 @@ from dkfeat.store.shards import codec as shards
 logger = logger_of(__name__)
 
 UNKNOWN_ENVIRONMENT = "unknown, of shards that an earlier run made"
+_SHOWN = 10
+"""Maximum number of columns in a warning."""
 MAX_PATTERN_CHARS = 20_000
 """Maximum length of a source's patterns in a log; longer ones are omitted."""
 
@@ -122,6 +125,7 @@ def _run_job(job: Job, run: Batch, runner: Runner, reporter: Progress, stage: st
         "retries": totals.n_retries,
         "stages": reporter.logs(),
         "environments": totals.environments_to_log,
+        "drift": tuple(totals.drift),
     }
     run.log.progress(at_once=True)
     with suggesting_quarantine(source):
@@ -152,7 +156,8 @@ class _Totals:
         self._earlier = {name for log in logs for name in log.environments}
         self.final_newlines: dict[str, bool] = {}
         """For each file of text, True if its last line has a line end."""
-        self.n_rows = self.n_bad = self.n_retries = self.n_found = 0
+        self.n_rows = self.n_bad = self.n_retries = self.n_found = self._n_good = 0
+        self._odd: Any = 0
 
     @property
     def labels(self) -> tuple[int | float, ...] | None:
@@ -175,10 +180,22 @@ class _Totals:
         """Environments that a later run of the batch must know of."""
         return () if self._job.is_exact else tuple(sorted({*self.environments, *self._earlier}))
 
+    @property
+    def drift(self) -> list[str]:
+        """Descriptions of the first columns that differ much from the rows to which the encoder was fitted."""
+        source = self._job.source
+        return (
+            source.encoder.describe().drift(self._odd, self._n_good)[:_SHOWN]
+            if source.is_table and source.is_encoded
+            else []
+        )
+
     def add(self, split: Split, result: SplitResult) -> int:
         """Add the result of a split; return its number of rows."""
         self.n_retries += result.retries
         self.n_found += result.found
+        if result.odd is not None:
+            self._odd, self._n_good = self._odd + result.odd, self._n_good + result.rows
         self.entries.extend(result.entries)
         self._labels = merge_labels(self._labels, result.labels)
         if result.unterminated is not None:
@@ -237,6 +254,9 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
     if totals.rounded is not None:
         split, row = totals.rounded
         logger.warning("%s", source.describe_rounded(split.files[row.file], row))
+    if totals.drift:
+        text = "%s: columns differ from the rows to which the encoder was fitted: %s; use a new target for new ranks"
+        logger.warning(text, url, "; ".join(totals.drift))
     if source.label_dtype == "int64":  # other labels may be values of a regression
         _warn_of_new_labels(run, totals.labels, source)
     new_files = () if run.plan is None else run.plan.files

@@ -156,7 +156,7 @@ class RunReport(page.Page):
 
 def _log_mapping(log: RunLog) -> dict[str, Any]:
     stages = [{key: value for key, value in asdict(stage).items() if key != "points"} for stage in log.stages]
-    names = ("batch", "outcome", "error", "started", "ended", "where", "shards")
+    names = ("batch", "outcome", "error", "started", "ended", "where", "shards", "drift")
     return {name: getattr(log, name) for name in names} | {"shards_found": log.found, "stages": stages}
 
 

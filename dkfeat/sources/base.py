@@ -304,9 +304,12 @@ class Source(ABC):
         """True if there is an encoder, fitted or not, for the columns of a table."""
         return self.encoder is not None and bool(self.encoder.takes_tables)
 
-    def encoded(self, block: RowBlock) -> RowBlock:
-        """Return the rows of a block as the encoder, if it is fitted, turns them into rows of numbers."""
-        return replace(block, X=self.encoder.transform(block.X)) if self.is_encoded else block
+    def encoded(self, block: RowBlock, odd: Any = None) -> RowBlock:
+        """Return the rows of a block as the encoder, if it is fitted, turns them into rows of numbers.
+
+        Numbers of odd values of tables are added to the array `odd`, see `Piece.odd`.
+        """
+        return replace(block, X=self.encoder.rows_for_map(block.X, odd=odd)) if self.is_encoded else block
 
     @property
     def is_quarantined(self) -> bool:

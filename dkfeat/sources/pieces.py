@@ -83,6 +83,8 @@ class Piece:
     """Positions in the split of the files whose last line has no line end; only in the last piece of a split of
     text."""
 
+    odd: np.ndarray | None = None
+    """For each column of an encoder, the numbers of missing values and of those beyond the drawn ones."""
     rounded: BadRow | None = None
     """First row of the split up to here that is kept although it has an integer feature that was rounded."""
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -232,6 +233,36 @@ def test_numbers__outside_the_knots_are_clipped():
     rows = fitted(table).transform(other)
     assert [row.indices.tolist() for row in rows] == [[1], [1, 1 << 32], [0, 1 << 32], [0, 1 << 32], []]
     assert set(rows.data.tolist()) == {1.0}
+
+
+@pytest.mark.parametrize("missing", ["ignore", "indicator"])
+def test_odd_values__are_counted_by_column(missing):
+    encoder, later = fitted(some_table(), missing=missing), some_table(700).slice(300)
+    beyond = {"number": [9.0, -9.0], "integer": [31, -1], "rare": [10, -10], "moment": [2 * 10**9, -2 * 10**9]}
+    for column, values in beyond.items():
+        kept = later[column].to_pylist()
+        kept[:3] = [*values, None]
+        later = later.set_column(later.schema.names.index(column), column, pa.array(kept, later[column].type))
+    odd, one_by_one = np.zeros((2, 8, 2), np.int64)
+    encoder.rows_for_map(later, odd=odd)
+    for row in range(later.num_rows):
+        encoder.rows_for_map(later.slice(row, 1), odd=one_by_one)
+    assert np.array_equal(odd, one_by_one)
+    assert odd[:, 0].tolist() == [column.null_count for column in later.columns]
+    for number, name in enumerate(later.column_names):
+        wanted = 0
+        if name in beyond:
+            drawn = pc.min_max(some_table()[name]).as_py()
+            wanted = pc.sum(pc.or_(pc.less(later[name], drawn["min"]), pc.greater(later[name], drawn["max"]))).as_py()
+        assert odd[number, 1] == wanted >= 2 * (name in beyond)
+
+
+def test_drift__is_odd_values_that_were_seldom_when_drawn():
+    columns = fitted(pa.table({"few": [1, 2, None, *range(97)], "often": [None] * 30 + [*range(70)]})).describe()
+    assert columns.drift(np.array([[20, 20], [90, 0]]), 100) == []
+    text = ["few: 21% null (1% when drawn)", "few: 50% beyond the drawn values (0% when drawn)"]
+    assert columns.drift(np.array([[21, 50], [90, 0]]), 100) == text
+    assert columns.drift(np.array([[50, 50], [0, 0]]), 99) == []
 
 
 @PATIENT

@@ -43,6 +43,8 @@ class SplitResult:
     """First row that was set aside."""
     rounded: BadRow | None = None
     """First row with an integer feature that was rounded."""
+    odd: np.ndarray | None = field(default=None, compare=False)
+    """Sums of ``Piece.odd``."""
     retries: int = 0
     """Number of retried requests to stores."""
     found: int = field(default=0, compare=False)
@@ -161,6 +163,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     first_bad: BadRow | None = None
     unterminated: tuple[int, ...] | None = None
     rounded: BadRow | None = None
+    odd: np.ndarray | None = None
     for piece in until_stopped(job.source.read(split, job.spec["split"]["max_piece_rows"]), stopped):
         entry, piece, existed = _publish(job, split, job.select(split, piece), encode, before)
         found += existed
@@ -170,6 +173,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
             labels = merge_labels(labels, _labels(piece.block.y))
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         unterminated, rounded = piece.unterminated, piece.rounded
+        odd = piece.odd if odd is None or piece.odd is None else odd + piece.odd
         del piece  # before the next one is read
     return SplitResult(
         entries=tuple(entries),
@@ -177,6 +181,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         unterminated=unterminated,
         first_bad=first_bad,
         rounded=rounded,
+        odd=odd,
         retries=thread_retries() - retries_before,
         found=found,
         environments=() if found == len(entries) or job.is_exact else job.environments,

@@ -327,6 +327,9 @@ class _PieceBuilder:
         self._options, self._parts, self._bad_rows = options, list[RowBlock](), list[BadRow]()
         self._left_rows = _MOST_ROWS if max_rows is None else max_rows
         self._left_bytes = int(options.blocksize)
+        self._odd = (
+            np.zeros((options.encoder.n_features_in_, 2), np.int64) if options.is_table and options.is_encoded else None
+        )
 
     def find_end(
         self, rows: RowBlock, first: int, n_bytes: NDArray[np.int64], bad: Sequence[BadRow]
@@ -351,7 +354,7 @@ class _PieceBuilder:
         self._bad_rows += bad
         if first < end:
             part = rows if end - first == rows.n_rows else rows.take(slice(first, end))
-            self._parts.append(self._options.encoded(part))
+            self._parts.append(self._options.encoded(part, self._odd))
             self._left_bytes -= int(n_bytes[first:end].sum())
             self._left_rows -= part.n_rows
 
@@ -368,6 +371,7 @@ class _PieceBuilder:
             stop=stop,
             source_sha256=digest,
             bad_rows=bad,
+            odd=self._odd,
             rounded=rounded,
         )
 

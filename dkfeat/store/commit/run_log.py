@@ -94,6 +94,8 @@ class RunLog:
     environments: tuple[str, ...] = ()
     """Numeric environments of the processes that made the shards, see `Manifest.numeric_envs`; empty if the features do
     not depend on them."""
+    drift: tuple[str, ...] = ()
+    """Columns of the batch that differ much from the rows to which its encoder was fitted, as text; the first ten."""
 
     @property
     def main_stage(self) -> StageLog | None:

@@ -274,6 +274,31 @@ def test_later_files__need_no_columns_that_the_encoder_leaves_out(tmp_path, capl
         model.predict(pq.read_table(tmp_path / "c.parquet"))
 
 
+def test_drift__is_a_warning_of_each_run_that_inherits_the_encoder(made, tmp_path, caplog, cluster_client):
+    for name in ("features", "a.parquet", "b.parquet"):
+        copy = shutil.copytree if name == "features" else shutil.copy2
+        copy(made / name, tmp_path / name)
+    night = make_table(600, seed=4)
+    night = night.set_column(0, "age", pa.array(np.arange(600)))
+    night = night.set_column(1, "city", pa.array(np.where(np.arange(600) % 2, night["city"], None)))
+    pq.write_table(night, tmp_path / "n.parquet", row_group_size=50)
+    later, client = dkfeat.ParquetSource(str(tmp_path / "n.parquet"), label="kind", blocksize=7000), cluster_client
+    every = dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind")
+    runs = {
+        "features": lambda target: featurized(every, target, map=MAP),
+        "like": lambda target: featurized(later, target, map=None, like=made / "model", client=client),
+        "predictions": lambda target: dkfeat.predict(made / "model", later, target, client=client, progress=False),
+    }
+    text = "age: 88% beyond the drawn values (0% when drawn); city: 50% null (0% when drawn)"
+    for name, write in runs.items():
+        caplog.clear()
+        write(tmp_path / name)
+        assert sum(text in message for message in caplog.messages) == 1
+        report = dkfeat.run_report(tmp_path / name)
+        assert "; ".join(report.to_mapping()["runs"][-1]["drift"]) == text
+        assert text in report.to_html()
+
+
 def test_featurize__does_not_read_columns_without_an_encoding(tmp_path):
     table = make_table().append_column("image", pa.array([b"image"] * 600))
     table = table.append_column("pairs", pa.array([[("a", 1)]] * 600, pa.map_(pa.string(), pa.int64())))
