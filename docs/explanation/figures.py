@@ -328,14 +328,13 @@ def _gram_error(unfitted: Any, X: NDArray[np.float64], exact: NDArray[np.float64
 
 
 def pictures() -> None:
-    """Show what `dkfeat.plot` draws of digits: estimates, theory, and what each bit of the codes tells."""
-    axes = plt.subplots(1, 3, figsize=(12, 4))[1]
+    """Show what `dkfeat.plot` draws of digits: estimates and theory."""
+    axes = plt.subplots(1, 2)[1]
     X = load_digits(return_X_y=True)[0]
     features = GCWSFeatures(256, random_state=0).fit(X)
     plot.kernel_estimates(features.kernel_pairs(X), ax=axes[0])
     maps = {f"GCWS, k = {k:,}": GCWSFeatures(k) for k in (128, 512, 2048)}
     plot.variance_curves({**maps, "NRFF, k = 512": FourierFeatures(512)}, ax=axes[1])
-    plot.code_entropy(features.encode(X), features=features, ax=axes[2])
 
 
 def choosing() -> None:

@@ -4,27 +4,17 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from scipy.stats import entropy
 from sklearn.datasets import load_digits
 
-import dkfeat
-from dkfeat import DartFeatures, FourierFeatures, GCWSFeatures, NystroemFeatures, plot
+from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures, plot
 from dkfeat.errors import ConfigError
 from dkfeat.theory import fourier
 from tests.docs.pages import run_page
-from tests.engine.helpers import featurized
 
 
 @pytest.fixture
 def axes():
     return Figure().add_subplot()
-
-
-@pytest.fixture(scope="module")
-def data(tiny_folder, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plot") / "features"
-    featurized(dkfeat.LibsvmSource(str(tiny_folder / "*.svm"), blocksize=3_000), folder)
-    return dkfeat.open_shards(folder)
 
 
 def labels_of(axes):
@@ -83,27 +73,6 @@ def test_variance_curves__refuse_what_has_none(axes):
         plot.variance_curves(NystroemFeatures(), ax=axes)
 
 
-def test_code_entropy__is_that_of_each_bit(data, axes):
-    features = GCWSFeatures(4, i_bits=2, t_bits=1, random_state=0).fit(np.eye(5))
-    X = np.vstack([np.eye(5), np.zeros((2, 5))])  # rows without features do not count
-    plot.code_entropy(features.encode(X), features=features, ax=axes)
-    bits = features.transform(X).toarray()[:5].reshape(5, 4, 8).argmax(axis=2)[..., None] >> [0, 1, 2] & 1
-    expected = entropy([bits.mean(axis=0), 1 - bits.mean(axis=0)], base=2).mean(axis=0)
-    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], expected)
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "t0"]
-    assert axes.get_title().endswith(" of 3 bits a code, 5 rows")
-    some = plot.code_entropy(data, max_rows=20, ax=Figure().add_subplot())
-    assert 15 <= int(some.get_title().split()[-2]) <= 20
-    darts = DartFeatures(4, bits=3, random_state=0).fit(np.eye(5))
-    ticks = plot.code_entropy(darts.encode(np.eye(5)), features=darts, ax=Figure().add_subplot()).get_xticklabels()
-    assert [tick.get_text() for tick in ticks] == ["0", "1", "2"]
-    for map_ in (None, FourierFeatures(4, random_state=0).fit(np.eye(5))):
-        with pytest.raises(ConfigError, match="need their map"):
-            plot.code_entropy(features.encode(X), features=map_)
-    with pytest.raises(ConfigError, match="no row has features"):
-        plot.code_entropy(darts.encode(np.zeros((2, 5))), features=darts)
-
-
 def test_a_new_figure__is_pyplots_and_leaves_its_settings_alone():
     before = dict(plt.rcParams)
     drawn = plot.kernel_estimates([0.2, 0.5], [0.3, 0.4])
@@ -124,4 +93,4 @@ def test_pictures_page__runs(tmp_path, monkeypatch, capsys):
         plt.close("all")
     assert "GMM: 2,016 pairs of rows, root mean squared error 0.0" in capsys.readouterr().out
     assert names["pairs"].share_within > 0.85
-    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "variances.png", "bits.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "variances.png"}
