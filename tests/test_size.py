@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_853
+MOST_CODE = 29_865
 MOST_MODULES = 205
-MOST_TEST_LINES = 37_815
+MOST_TEST_LINES = 37_823
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -212,15 +212,8 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
     if is_auto:
         encoder = source.encoder or (_usual_encoder(source, map) if is_new else None)
     if encoder is not None:
-        if not encoder.__sklearn_is_fitted__() and encoder.random_state is None:
-            encoder = clone(encoder).set_params(random_state=getattr(map, "seed_", map.random_state))
-        source = with_encoder(source, opened.files, encoder)
-        if source.encoder is None and not is_auto:
-            wanted = "the columns of a table in Parquet files" if encoder.takes_tables else "rows of numbers"
-            raise ConfigError(
-                f"encoder={encoder!r:.100} is for {wanted}, but these rows are read as "
-                f"{getattr(source, 'features_as', source.kind)}; leave it out"
-            )
+        seed = getattr(map, "seed_", getattr(map, "random_state", None))
+        source = with_encoder(source, opened.files, encoder, seed, is_auto=is_auto)
     elif source.is_table:
         raise ConfigError(
             'features_as="table" reads columns for an encoder, but encoder=None; leave one of them out, or pass '
@@ -282,10 +275,25 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
     return replace(incomplete, source=source, map=map, spec=spec, schema=schema)
 
 
-def with_encoder(source: Source, files: Sequence[SourceFile], encoder: Encoder) -> Source:
-    """Return a source with the options that its files determine, and with an encoder that takes such rows."""
+def with_encoder(
+    source: Source, files: Sequence[SourceFile], encoder: Encoder, seed: Any = None, *, is_auto: bool = False
+) -> Source:
+    """Return a source with the options that its files determine, and with an encoder, if it takes such rows.
+
+    If it does not, an error is raised unless `is_auto`. It takes the seed if it has none.
+    """
+    if not encoder.__sklearn_is_fitted__() and encoder.random_state is None:
+        encoder = clone(encoder).set_params(random_state=seed)
     found = source.replaced(encoder=encoder).inspect(files)
-    return found if found.is_table == encoder.takes_tables else found.replaced(encoder=None)
+    if found.is_table == encoder.takes_tables:
+        return found
+    if not is_auto:
+        wanted = "the columns of a table in Parquet files" if encoder.takes_tables else "rows of numbers"
+        raise ConfigError(
+            f"encoder={encoder!r:.100} is for {wanted}, but these rows are read as "
+            f"{getattr(found, 'features_as', found.kind)}; leave it out"
+        )
+    return found.replaced(encoder=None)
 
 
 def _usual_encoder(source: Source, map: FeatureMap) -> Encoder | None:
@@ -475,12 +483,11 @@ def _asked(encoder: Encoder, existing: Encoder | None) -> dict[str, Any]:
     """Return the spec of an encoder; one that is not fitted has the values of the existing one where it sets none."""
     if encoder.__sklearn_is_fitted__():
         return encoder.to_spec()
-    usual = type(encoder)().get_params()
-    given = {key: value for key, value in encoder.get_params().items() if repr(value) != repr(usual[key])}
     if existing is None or existing.name != encoder.name:
-        return {"encoder": encoder.name, "params": given}
-    params = clone(existing).set_params(**given)._checked_params()
-    return existing.to_spec() | {"params": params, "seed": given.get("random_state", existing.seed_)}
+        return {"encoder": encoder.name}
+    spec = existing.to_spec()
+    wanted = clone(encoder).set_params(**encoder._params_like(spec))
+    return spec | {"params": wanted._checked_params(), "seed": wanted.random_state}
 
 
 def must_agree(

@@ -49,6 +49,12 @@ class NotebookCard(BaseEstimator):
     def _shown_params(self) -> dict[str, str]:
         return {name: _short(repr(value)) for name, value in self.get_params(deep=False).items()}
 
+    def _params_like(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a spec of this class, with its seed, that are at their defaults here."""
+        own, usual = self.get_params(deep=False), signature(type(self)).parameters
+        values = spec["params"] | ({"random_state": spec["seed"]} if "random_state" in own else {})
+        return {name: value for name, value in values.items() if repr(own[name]) == repr(usual[name].default)}
+
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
         shown = {"text/plain": repr(self)}
         return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
@@ -172,10 +178,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NotebookCard
 
         Parameters at their defaults, such as a `random_state` of None, are taken from it, unless that is no valid map.
         """
-        spec, own = other.to_spec(), self.get_params(deep=False)
-        usual = {name: item.default for name, item in signature(type(self)).parameters.items()}
-        values = spec["params"] | ({"random_state": spec["seed"]} if self._is_random() else {})
-        taken = {name: value for name, value in values.items() if repr(own[name]) == repr(usual[name])}
+        taken = self._params_like(other.to_spec())
         try:
             clone(self).set_params(**taken)._restore(other.n_features_in_, other._fitted_arrays())
         except ConfigError:  # parameters of one kernel, given with another: the caller compares the maps

@@ -21,7 +21,7 @@ from dkfeat.cli.options import (
     storage_option,
 )
 from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json, summary
-from dkfeat.cli.rows import make_source, source_options
+from dkfeat.cli.rows import encoder_options, make_encoder, make_source, source_options
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
 from dkfeat.messages import read_number
@@ -199,6 +199,7 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
 @click.option("--out", type=LOCAL_FOLDER, metavar="DIR", help="Folder for tables and plot.")
 @overwrite_option
 @source_options
+@encoder_options
 @progress_option("Report each result on standard error.")
 @output_options
 @click.pass_context
@@ -227,9 +228,12 @@ def compare(
             out, FILES, kind="a comparison", inputs=[*source, *test], overwrite=options["overwrite"]
         )  # before the comparison, not after
     of_exact = {None: ["exact-if-small"], True: ["exact"], False: []}[options["exact"]]
+    encoder = make_encoder(options)
+    given = {} if encoder == "auto" else {"encoder": encoder}
+    rows = [make_source(paths, options).replaced(**given) for paths in (source, test) if paths]
     comparison = run(
-        make_source(source, options),
-        test=make_source(test, options) if test else options["test_fraction"],
+        rows[0],
+        test=rows[1] if test else options["test_fraction"],
         maps=[name.strip() for name in options["maps"].split(",")],
         n_components=options["k"],
         solver=make_solver("liblinear", options),

@@ -64,7 +64,8 @@ def compare(
     Parameters
     ----------
     source : LibsvmSource, ParquetSource, str or sequence of str
-        Rows with one class each, without weights: a source, or the path, glob or URL of LIBSVM text.
+        Rows with one class each, without weights: a source, or the path, glob or URL of LIBSVM text. The encoder of a
+        source is fitted to the training rows; a table has a `TableEncoder` by default.
     test : like `source`, or float, default=0.25
         Rows on which accuracy is measured, or the share of the rows of `source`, in (0, 1), drawn for it by the seed.
     maps : str or sequence of str
@@ -208,10 +209,13 @@ def _listed(given: Any) -> list[Any]:
 def _source(given: Any, seed: int) -> Source:
     """Check a source, which gets an encoder if its rows are those of a table."""
     source = as_source(given)
-    if source.may_be_table:
+    encoder, is_auto = source.encoder, source.encoder is None
+    if is_auto and source.may_be_table:
         from dkfeat.encoders.table import TableEncoder  # late: other sources do not need it
 
-        source = with_encoder(source, source.files(), TableEncoder(random_state=seed))
+        encoder = TableEncoder()
+    if encoder is not None:
+        source = with_encoder(source, source.files(), encoder, seed, is_auto=is_auto)
     for path in (source.urlpath,) if isinstance(source.urlpath, str) else source.urlpath:
         if dataset_reader(path, source.storage_options) is not None:
             raise ConfigError(

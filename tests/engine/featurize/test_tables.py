@@ -411,6 +411,14 @@ def test_compare__trains_on_encoded_rows(tmp_path):
     source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
     comparison = dkfeat.compare(source, maps="gcws", n_components=64, baselines="exact", progress=False)
     assert min(result.accuracy for result in comparison.results) > 0.75  # one of two classes is 0.5
+    words = ("compare", tmp_path / "a.parquet", "--label", "kind", "--maps", "gcws", "--k", 8, "--no-exact", "--json")
+    sizes = [
+        json.loads(run(*words, *more).stdout)["results"][0]["row_bytes"]
+        for more in ((), ("--categories", "age", "--test", tmp_path / "a.parquet"))
+    ]
+    assert sizes[0] < sizes[1]  # dense rows take 4 bytes for each coordinate that occurs, of which ages are many now
+    columns = run(*words, "--features", "age", "--features-as", "columns", "--categories", "age")
+    assert "is for the columns of a table" in columns.stderr
 
 
 def test_commands__show_and_set_encodings(made, tmp_path, monkeypatch):
