@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
@@ -19,7 +20,7 @@ from dkfeat.engine.open import Target, as_target, read_existing
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.engine.scan import checked_splits
+from dkfeat.engine.scan import checked_splits, column_shares, scale_warning
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.html import card
 from dkfeat.maps import FeatureMap
@@ -161,6 +162,9 @@ class Plan:
     """True if the map must first be fitted to rows drawn from the source; this reads the splits with such rows."""
     columns: ColumnTable | None = None
     """Columns of a table with their encodings; None if there are none, or they are not known without a scan."""
+    scale_warning: str = ""
+    """Name of a column that decides the kernel alone by its unit, with a remedy, from the first rows; empty if there is
+    none, and without a scan."""
     map_costs: MapCosts | None = None
     """Costs of GCWS and darts, from the first rows; None without a scan, or if there is no choice between the two."""
 
@@ -251,6 +255,8 @@ class Plan:
             facts["spec"] = str(self.spec_fp)[:12]
         if self.map_costs is not None and self.map_costs.cheaper is not None:
             facts["cost"] = self.map_costs.describe()
+        if self.scale_warning:
+            facts["warning"] = self.scale_warning
         return facts
 
     def describe(self, n_tasks: int = 10) -> str:
@@ -338,7 +344,8 @@ def plan(
         counting = settings.source.replaced(max_bad_rows=1.0)  # a plan shows how many there are
         with open_runner(None) as runner:
             settings = scanned(replace(settings, source=counting), runner, Progress(progress))
-    costs = None if settings.scan is None else estimate_costs(settings)
+    X = None if settings.scan is None else first_rows(settings)
+    shares = {} if X is None or settings.source.encoder is not None else column_shares(X)
     if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
         settings = complete(settings)
     warn_of_sizes(files)
@@ -349,7 +356,8 @@ def plan(
         needs_encoder=settings.needs_encoder,
         needs_landmarks=settings.needs_landmarks,
         columns=settings.source.encoder.describe() if settings.source.is_encoded and settings.source.is_table else None,
-        map_costs=costs,
+        scale_warning=scale_warning(shares, settings.source.to_mapping()),
+        map_costs=None if X is None else estimate_costs(X, settings.map),
     )
 
 
@@ -462,8 +470,8 @@ def dart_work(nonzeros: float, n_components: int) -> tuple[float, float]:
     return n_components * (math.log(tile) + MARGIN), n_tiles * nonzeros
 
 
-def estimate_costs(settings: Resolved) -> MapCosts | None:
-    """Estimate the costs of GCWS and darts for a run from at most 8 MiB of its first rows.
+def first_rows(settings: Resolved) -> csr_matrix | None:
+    """Read at most 8 MiB of the first rows of a run, by which a map of the min-max kernel is judged.
 
     Parameters
     ----------
@@ -472,7 +480,7 @@ def estimate_costs(settings: Resolved) -> MapCosts | None:
 
     Returns
     -------
-    costs : MapCosts or None
+    X : csr_matrix or None
         None if there is no choice between the two maps (the map is another one, fitted, or that of existing shards), if
         a centre makes rows dense, or if no rows can be read, which is left to the run to report.
     """
@@ -490,8 +498,11 @@ def estimate_costs(settings: Resolved) -> MapCosts | None:
         X = next(ready.read(source.splits(files)[0], SWEPT_ROWS, checksum=False)).block.X
     except DkfeatError:
         return None
-    if not getattr(X, "nnz", 0):  # rows of a table have no nonzeros before they are encoded
-        return None
+    return X if getattr(X, "nnz", 0) else None  # rows of a table have no nonzeros before they are encoded
+
+
+def estimate_costs(X: csr_matrix, map: Any) -> MapCosts:
+    """Estimate the costs of GCWS and darts, of which `map` is one, from the first rows of a run."""
     coordinates = np.sort(2 * X.indices.astype(np.int64) + (X.data < 0))  # ten times as fast as np.unique
     n_coordinates = 1 + int(np.count_nonzero(np.diff(coordinates)))
     return MapCosts.of(n_rows=X.shape[0], nnz=X.nnz, n_coordinates=n_coordinates, n_components=map.n_components)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from dkfeat.engine.plan import Planned, make_plan, plan_tasks
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import Resolved
 from dkfeat.engine.runners.base import Runner
-from dkfeat.engine.scan import check_bad_rows, run_stage, suggesting_quarantine, warn_unterminated
+from dkfeat.engine.scan import check_bad_rows, run_stage, scale_warning, suggesting_quarantine, warn_unterminated
 from dkfeat.engine.tasks.job import Job, SplitResult, merge_labels, numeric_env
 from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.filesystems.urls import identifying, is_url
@@ -32,6 +33,7 @@ logger = logger_of(__name__)
 UNKNOWN_ENVIRONMENT = "unknown, of shards that an earlier run made"
 _SHOWN = 10
 """Maximum number of columns in a warning."""
+_RECORDED = 20
 MAX_PATTERN_CHARS = 20_000
 """Maximum length of a source's patterns in a log; longer ones are omitted."""
 
@@ -126,6 +128,7 @@ def _run_job(job: Job, run: Batch, runner: Runner, reporter: Progress, stage: st
         "stages": reporter.logs(),
         "environments": totals.environments_to_log,
         "drift": tuple(totals.drift),
+        "column_shares": tuple(totals.column_shares.items()),
     }
     run.log.progress(at_once=True)
     with suggesting_quarantine(source):
@@ -156,8 +159,9 @@ class _Totals:
         self._earlier = {name for log in logs for name in log.environments}
         self.final_newlines: dict[str, bool] = {}
         """For each file of text, True if its last line has a line end."""
-        self.n_rows = self.n_bad = self.n_retries = self.n_found = self._n_good = 0
+        self.n_rows = self.n_bad = self.n_retries = self.n_found = self._n_good = self._n_weighed = 0
         self._odd: Any = 0
+        self._shares: Counter[int] = Counter()
 
     @property
     def labels(self) -> tuple[int | float, ...] | None:
@@ -190,6 +194,12 @@ class _Totals:
             else []
         )
 
+    @property
+    def column_shares(self) -> dict[int, int]:
+        """Means over the splits of the shares of columns, as in `SplitResult`; of the twenty largest."""
+        largest = sorted(self._shares.items(), key=lambda pair: (-pair[1], pair[0]))[:_RECORDED]
+        return {column: total // self._n_weighed for column, total in largest}
+
     def add(self, split: Split, result: SplitResult) -> int:
         """Add the result of a split; return its number of rows."""
         self.n_retries += result.retries
@@ -197,6 +207,8 @@ class _Totals:
         if result.odd is not None:
             self._odd, self._n_good = self._odd + result.odd, self._n_good + result.rows
         self.entries.extend(result.entries)
+        self._n_weighed += result.column_shares is not None
+        self._shares.update(result.column_shares or {})
         self._labels = merge_labels(self._labels, result.labels)
         if result.unterminated is not None:
             for position, file in enumerate(split.files):
@@ -259,6 +271,8 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
         logger.warning(text, url, "; ".join(totals.drift))
     if source.label_dtype == "int64":  # other labels may be values of a regression
         _warn_of_new_labels(run, totals.labels, source)
+    if warning := scale_warning(totals.column_shares, source.to_mapping()):
+        logger.warning("%s: %s", url, warning)
     new_files = () if run.plan is None else run.plan.files
     warn_unterminated([file for file in new_files if not totals.final_newlines.get(file.name, True)], source)
 

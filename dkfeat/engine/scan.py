@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.base import Runner, Stopped, Task
 from dkfeat.engine.runners.open import open_runner
@@ -17,6 +19,7 @@ from dkfeat.sources.base import Scan, Source, SplitScan
 from dkfeat.sources.formats import as_source
 from dkfeat.sources.libsvm.parser import unterminated_line
 from dkfeat.sources.options import LARGEST_BLOCK
+from dkfeat.store.manifest.manifest import column_named
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 logger = logger_of(__name__)
 
 _SHOWN_FILES = 3
+_WEIGHED = 1 << 13
+"""Nonzeros of a block by which the magnitudes of columns are compared."""
+_LEAST_SHARE, _MOST_SHARE = 50_000, 500_000
+"""Millionths of all magnitudes from which a column is recorded, and beyond which it is warned of."""
 MOST_SPLITS = 7_000_000
 """Number of splits beyond which no plan can be read again; one of long names may be refused when it is recorded."""
 
@@ -183,6 +190,34 @@ def run_stage(
             stage.advance(rows=done(split, result), source_bytes=source.split_bytes(split))
 
         runner.run(task, order, advance)
+
+
+def column_shares(X: Any) -> dict[int, int]:
+    """Compute the shares of columns in the sum of all magnitudes, of the first rows of a block in CSR.
+
+    Returns
+    -------
+    shares : dict of int to int
+        Millionths, of columns that have a twentieth or more. None of a column that is alone.
+    """
+    stop = X.indptr[min(np.searchsorted(X.indptr, _WEIGHED), X.shape[0])]
+    columns, at = np.unique(X.indices[:stop], return_inverse=True)
+    sizes = np.abs(X.data[:stop].astype(np.float64))
+    sums = np.bincount(at, sizes / sizes.max(initial=0))  # the quotients have a finite sum
+    shares = np.rint(1e6 * sums / sums.sum()).astype(np.int64)
+    large = (shares >= _LEAST_SHARE) & (len(columns) > 1)
+    return dict(zip(columns[large].tolist(), shares[large].tolist(), strict=True))
+
+
+def scale_warning(shares: Mapping[int, int], given: Mapping[str, Any]) -> str:
+    """Describe the column that has more than half of all magnitudes, by `column_shares`; empty if there is none."""
+    column = max(shares, key=lambda column: shares[column], default=-1)
+    if shares.get(column, 0) <= _MOST_SHARE:
+        return ""
+    return (
+        f"{column_named(column, given)} holds {shares[column] / 1e6:.0%} of the mean row sum, so it weighs more in the "
+        'kernel than all others together; scale the columns by encoder=dkfeat.ColumnScale("rank") (--column-scale rank)'
+    )
 
 
 def check_bad_rows(source: Source, n_bad: int, n_rows: int | None, first: tuple[SourceFile, BadRow] | None) -> None:

@@ -24,6 +24,7 @@ from dkfeat.neighbors.exact import RowsOfSource
 from dkfeat.report import page
 from dkfeat.report.estimates import safe_source
 from dkfeat.store.commit.run_log import read_logs
+from dkfeat.store.manifest.manifest import column_named
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.storage.base import SPEC
 
@@ -347,15 +348,13 @@ def _read_features(
             raise  # a mistake in the call, not a source that was removed
         return {}, f"The rows cannot be read: {error}"
     options = data.spec["input"]
-    names, offset = options.get("features"), 0 if options.get("zero_based", True) else 1
-    has_names = isinstance(names, Sequence) and len(names) > 1
 
     def name(column: int) -> str:
         if isinstance(data.encoder, TableEncoder):
             found = data.encoder.name_of([column])[0]
             is_category = found.part == "category"  # the encoder keeps no words, but a number for each
             return f"{found.column}: {found.part}" + (f" {column & 0xFFFFFFFF:08x}" if is_category else "")
-        return str(names[column]) if has_names else f"column {column + offset:,}"
+        return column_named(column, options)
 
     return {
         number: {name(column): value for column, value in zip(row.indices.tolist(), row.data.tolist(), strict=True)}

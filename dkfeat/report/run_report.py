@@ -13,13 +13,14 @@ import numpy as np
 from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.resolve import DROPPED
+from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError
 from dkfeat.html import card, render
 from dkfeat.messages import counted, printable, show_bytes, show_label
 from dkfeat.plot.style import has_matplotlib
 from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
-from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
+from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs, recorded_shares
 from dkfeat.store.commit.status import Status, status
 from dkfeat.store.manifest.manifest import labels_named
 
@@ -110,9 +111,16 @@ class RunReport(page.Page):
             figures["error of an estimate"] = f"{self.kernel.pairs.error:.3g}"
         return figures
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the figures say against the features."""
+        shares = {} if self.data is None else recorded_shares(self.logs)
+        found = [] if self.data is None else [scale_warning(shares, self.data.spec["input"])]
+        return [text for text in found if text]
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values with the figures of the page."""
-        known: dict[str, Any] = {"target": self.target, "state": self.status.state}
+        known: dict[str, Any] = {"target": self.target, "state": self.status.state, "warnings": self.warnings}
         if self.data is not None:
             manifest = self.data.manifest
             known |= {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import dask.array as da
 import numpy as np
@@ -18,7 +19,9 @@ import dkfeat
 from dkfeat import ColumnScale
 from dkfeat.cli import cli
 from dkfeat.encoders import scale
+from dkfeat.engine.scan import column_shares
 from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.store.commit.run_log import read_logs
 from tests.engine.helpers import featurized
 
 MAP = dkfeat.GCWSFeatures(32, random_state=5)
@@ -206,3 +209,48 @@ def test_commands__take_the_scale_by_name(made, tmp_path):
         result = CliRunner().invoke(cli, ["config", "check", str(tmp_path / "job.yaml")])
         assert (result.exit_code == 0) is (not text)
         assert text in result.output
+
+
+def test_column_shares__are_those_of_the_first_rows():
+    X = csr_matrix(np.array([[1, 0, -3], [0, 0, 5], [0, 0.4, 0]], np.float32) * np.float32(6e37))
+    assert column_shares(X) == {0: 106_383, 2: 851_064}
+    assert column_shares(X[:0]) == column_shares(csr_matrix((4, 3))) == {}
+    assert column_shares(X[:, 2:]) == {}  # it is alone
+    many = csr_matrix(np.vstack([np.full((5000, 2), [1, 3]), np.full((5000, 2), [9, 1])]))
+    assert column_shares(many) == {0: 250_000, 1: 750_000}
+
+
+def warnings_of(caplog):
+    found = [record.getMessage() for record in caplog.records if "mean row sum" in record.getMessage()]
+    caplog.clear()
+    return found
+
+
+def test_warning__names_the_column_that_outweighs_the_others(tmp_path, caplog, cluster_client):
+    column = r"column 10 holds 9\d% of the mean row sum.*--column-scale rank"
+    X = some_rows()
+    X.data[X.indices == 9] *= 100
+    (tmp_path / "rows.svm").write_text(text_of(X, [1, 2] * 300))
+    source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), blocksize=9000)
+    recorded = []
+    for client in (None, cluster_client):
+        target = tmp_path / f"features-{len(recorded)}"
+        featurized(source, target, map=MAP, client=client)
+        recorded.append(read_logs(dkfeat.open_shards(target).shards.storage)[-1].column_shares)
+        (warning,) = warnings_of(caplog)
+        assert re.search(column, warning)
+    assert recorded[0] == recorded[1]
+    assert recorded[0][0][0] == 9
+    dkfeat.train(target, "liblinear", progress=False)
+    assert re.search("column 10 holds", *warnings_of(caplog))
+    report = dkfeat.run_report(target)
+    assert re.search("column 10 holds", *report.warnings)
+    assert "Warning</strong>: column 10 holds" in report.to_html()
+    plan = dkfeat.plan(source, map=MAP, scan=True)
+    assert "warning   column 10 holds" in plan.describe()
+    dkfeat.compare(source, maps="gcws", n_components=8, baselines=(), progress=False)
+    assert re.search("column 10 holds", *warnings_of(caplog))
+    for options in ({"map": MAP, "encoder": ColumnScale()}, {"map": dkfeat.FourierFeatures(8, random_state=0)}):
+        featurized(source, tmp_path / f"silent-{options['map'].name}", **options)
+        assert dkfeat.run_report(tmp_path / f"silent-{options['map'].name}").warnings == warnings_of(caplog) == []
+    assert "warning" not in dkfeat.plan(source, map=MAP, encoder=ColumnScale(), scan=True).describe()

@@ -13,7 +13,7 @@ import pytest
 import dkfeat
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.open import Opened
-from dkfeat.engine.plan import MapCosts, _projected_bytes, estimate_costs
+from dkfeat.engine.plan import MapCosts, _projected_bytes, estimate_costs, first_rows
 from dkfeat.engine.resolve import inherit
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import CommitConflictError, ConfigError, ParseError, PlanError, SpecConflictError
@@ -188,7 +188,9 @@ def write_rows(tmp_path):
 
 def costs_of(source, map=None):
     source = source if isinstance(source, dkfeat.ParquetSource) else dkfeat.LibsvmSource(str(source))
-    return estimate_costs(inherit(Opened(source=source, files=source.files()), map or gcws(512)))
+    settings = inherit(Opened(source=source, files=source.files()), map or gcws(512))
+    X = first_rows(settings)
+    return None if X is None else estimate_costs(X, settings.map)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_plan__object_has_the_costs(write_rows):
 
 
 def test_featurize__reads_no_rows_for_advice(write_rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("dkfeat.engine.plan.estimate_costs", lambda _: pytest.fail("rows were read"))
+    monkeypatch.setattr("dkfeat.engine.plan.first_rows", lambda _: pytest.fail("rows were read"))
     featurized(write_rows(WIDE), tmp_path / "features", progress=True)
 
 

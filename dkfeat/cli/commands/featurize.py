@@ -135,6 +135,7 @@ def plan(
         "features": None if made.spec is None else made.spec["output"]["n_features_out"],
         "needs_encoder": made.needs_encoder,
         "columns": None if made.columns is None else made.columns.rows(),
+        "scale_warning": made.scale_warning,
         "map_costs": None if made.map_costs is None else asdict(made.map_costs),
     }
     print_result(record)

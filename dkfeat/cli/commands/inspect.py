@@ -282,6 +282,7 @@ def report(ctx: click.Context, /, run: str, source: tuple[str, ...], out: str, o
         if "rows" in record:
             size = show_size(record["size"], record["rows"])
             shown |= {"rows": f"{record['rows']:,}", "shards": f"{record['shards']:,}, {size}"}
+        shown |= {"warning": "; ".join(found.warnings)} if found.warnings else {}
         shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
     found.save(out, overwrite=overwrite)
     summary({**record, "report": out}, shown)

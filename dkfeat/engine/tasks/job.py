@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import BadRow, PackedCodes, RowBlock, Split
 from dkfeat.engine.runners.base import Runner, until_stopped
+from dkfeat.engine.scan import column_shares
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
@@ -26,6 +27,7 @@ from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow
 from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
+from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.storage.base import Storage
 
 
@@ -47,6 +49,8 @@ class SplitResult:
     """Sums of ``Piece.odd``."""
     retries: int = 0
     """Number of retried requests to stores."""
+    column_shares: Mapping[int, int] | None = None
+    """Shares of columns as `column_shares` computes them for its first rows; None if they do not matter."""
     found: int = field(default=0, compare=False)
     """Number of shards that existed already."""
     environments: tuple[str, ...] = field(default=(), compare=False)
@@ -102,6 +106,12 @@ class Job:
     def counts(self, piece: Piece, encoded: Any) -> dict[str, Any]:
         """Return the numbers of nonzeros of the source's rows, 0 if unknown, and of rows without features."""
         return {"nnz": int(getattr(piece.block.X, "nnz", 0)), "n_empty": count_empty(encoded)}
+
+    @property
+    def weighs_columns(self) -> bool:
+        """True if the features are those of the min-max kernel of rows of numbers whose columns no encoder scales."""
+        is_minmax = self.spec["map"]["map"] in ("gcws", "dart") and self.spec["output"]["layout"] in LAYOUTS
+        return is_minmax and self.source.encoder is None and self.source.kind != "shards"
 
     @property
     def is_exact(self) -> bool:
@@ -164,6 +174,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     unterminated: tuple[int, ...] | None = None
     rounded: BadRow | None = None
     odd: np.ndarray | None = None
+    shares = None
     for piece in until_stopped(job.source.read(split, job.spec["split"]["max_piece_rows"]), stopped):
         entry, piece, existed = _publish(job, split, job.select(split, piece), encode, before)
         found += existed
@@ -171,6 +182,8 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
         if job.keeps_labels:
             labels = merge_labels(labels, _labels(piece.block.y))
+        if len(entries) == 1 and job.weighs_columns:
+            shares = column_shares(piece.block.X)
         first_bad = first_bad or next(iter(piece.bad_rows), None)
         unterminated, rounded = piece.unterminated, piece.rounded
         odd = piece.odd if odd is None or piece.odd is None else odd + piece.odd
@@ -183,6 +196,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         rounded=rounded,
         odd=odd,
         retries=thread_retries() - retries_before,
+        column_shares=shares,
         found=found,
         environments=() if found == len(entries) or job.is_exact else job.environments,
     )

@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 
 from dkfeat.blocks import take_rows
 from dkfeat.config.train import CLASS_LOSSES, DEFAULT_C
-from dkfeat.engine.scan import scan
+from dkfeat.engine.scan import column_shares, scale_warning, scan
 from dkfeat.errors import InputError
 from dkfeat.kernels import named_kernel
 from dkfeat.learn.checks import check_fits, check_several_classes
@@ -28,6 +28,7 @@ from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.nystroem import NystroemFeatures
+from dkfeat.messages import logger_of
 from dkfeat.sources.pieces import join_rows
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from dkfeat.maps import FeatureMap
     from dkfeat.sources.base import Source
+
+logger = logger_of(__name__)
 
 MAPS: Mapping[str, tuple[str, Callable[..., FeatureMap], Mapping[str, Any]]] = {
     "gcws": ("gmm", GCWSFeatures, {}),
@@ -121,6 +124,8 @@ class Fits:
         if source.encoder is not None:
             encoder = clone(source.encoder).fit(self.X)
             self.X, self.X_test = _renumbered(encoder.transform(self.X), encoder.transform(self.X_test))
+        elif warning := scale_warning(column_shares(self.X), source.resolve(scans[0]).to_mapping()):
+            logger.warning("%s", warning)
         if not len(self.y_test):
             raise InputError("there are no test rows; give a source with rows")
         self.parts = held_out_parts(y, settings)

@@ -301,6 +301,14 @@ def labels_named(labels: Sequence[int | float], given: Mapping[str, Any]) -> lis
     return [label if isinstance(label, str) else words[int(label)] for label in labels] if words else list(labels)
 
 
+def column_named(column: int, given: Mapping[str, Any]) -> str:
+    """Return the name of a column of numbers, or its number as in the source, by the input options of a spec."""
+    names = given.get("features")
+    if isinstance(names, Sequence) and len(names) > 1 and given.get("features_as") != "sparse":
+        return str(names[column])
+    return f"column {column + (given.get('zero_based') is False):,}"
+
+
 def columns_besides_features(given: Mapping[str, Any]) -> set[str]:
     """Return the names of the columns to which the input options of a spec give another use than that of features."""
     names = {given.get(use) for use in ("label", "weight", "query_id", "id")} | {*given.get("keep", ())}

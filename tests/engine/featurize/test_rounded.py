@@ -16,6 +16,11 @@ GIVEN = {"n_features": 9, "zero_based": False, "label_dtype": "int64"}
 ROWS = "1 1:16777216 2:16777217.0 3:1.6777217e7\n1 1:33554432\n0 4:5 7:-16777219\n1 1:16777217\n"
 
 
+def rounded(caplog):
+    """Warnings but those of the column of large numbers."""
+    return [message for message in caplog.messages if "mean row sum" not in message]
+
+
 @pytest.mark.fault("I-44")
 @pytest.mark.parametrize("on_bad_row", ["raise", "quarantine"])
 @pytest.mark.parametrize("blocksize", [1, 50, "1MiB"])
@@ -24,7 +29,7 @@ def test_text__one_warning_about_the_first(tmp_path, caplog, blocksize, on_bad_r
     (tmp_path / "b.svm").write_text(ROWS)
     source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), blocksize=blocksize, **GIVEN)
     featurized(source, tmp_path / "out", on_bad_row=on_bad_row, max_bad_rows=1.0)
-    (message,) = caplog.messages
+    (message,) = rounded(caplog)
     line = 4 + (on_bad_row == "quarantine")
     assert message.startswith(
         f"{tmp_path}/a.svm:{line}:7: '7:-16777219' is an integer that float32 rounds, to -16777220,"
@@ -32,7 +37,7 @@ def test_text__one_warning_about_the_first(tmp_path, caplog, blocksize, on_bad_r
     assert 'pass dtype="float64"' in message
     caplog.clear()
     featurized(source.replaced(dtype="float64"), tmp_path / "exact", on_bad_row=on_bad_row, max_bad_rows=1.0)
-    assert not caplog.messages
+    assert not rounded(caplog)
 
 
 @pytest.mark.fault("I-44")
@@ -52,7 +57,7 @@ def test_parquet__one_warning_about_the_first(tmp_path, caplog, kind):
     pq.write_table(table.append_column("label", label), tmp_path / "a.parquet", 2)
     given = {"features_as": "columns"} if kind == "columns" else features
     featurized(dkfeat.ParquetSource(str(tmp_path / "a.parquet"), blocksize=1, **given), tmp_path / "out")
-    (message,) = caplog.messages
+    (message,) = rounded(caplog)
     assert message.startswith(
         f"{tmp_path}/a.parquet: row group 1, row 0, column y: 16777217 is an integer that float32"
     )
@@ -71,7 +76,7 @@ def test_warning__behind_an_exact_number_and_of_a_file_that_is_gone(tmp_path, ca
     model = dkfeat.train(tmp_path / "out", dkfeat.SGD(epochs=1), progress=False)
     dkfeat.predict_file(model, source)
     line = len((tmp_path / "a.svm").read_text().splitlines()[0]) + 1
-    assert [message.split(" is ")[0] for message in caplog.messages] == [
+    assert [message.split(" is ")[0] for message in rounded(caplog)] == [
         f"{tmp_path}/a.svm, line at byte {line}: '7:16777217'"
     ] * 2
 
@@ -86,7 +91,7 @@ def test_warning__if_and_only_if_the_number_changes(tmp_path, caplog, number, dt
     changes = int(np.dtype(dtype).type(float(number))) != number
     (tmp_path / "a.svm").write_text(f"1 1:{number}\n")
     featurized(dkfeat.LibsvmSource(str(tmp_path / "a.svm"), dtype=dtype, **GIVEN), tmp_path / "text")
-    assert len(caplog.messages) == changes
+    assert len(rounded(caplog)) == changes
     kind = "int64" if -(2**63) <= number < 2**63 else "uint64" if 0 <= number < 2**64 else None
     if kind is None:
         return
@@ -95,7 +100,7 @@ def test_warning__if_and_only_if_the_number_changes(tmp_path, caplog, number, dt
     pq.write_table(pa.table({"x": array[0], "label": [0, 1]}), tmp_path / "a.parquet")
     source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), features_as="columns", dtype=dtype)
     featurized(source, tmp_path / "parquet")
-    assert len(caplog.messages) == changes
+    assert len(rounded(caplog)) == changes
     for X in (array, sparse.csr_matrix(array)) if dtype == "float64" else ():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
