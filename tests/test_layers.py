@@ -41,20 +41,17 @@ TABLE = {
     "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),
     "theory": ({"theory", "validation", "errors"}, {"numpy", "scipy"}),
-    "datasets": ({"datasets", "filesystems", "sources", "store", *BOTTOM}, {"pooch"}),
+    "datasets": ({"datasets", "filesystems", "sources", "store", *BOTTOM}, set()),
     "engine": (
         ENGINE_AND_BELOW,
-        {"IPython", "dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}
+        {"dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}
         | {"dask_jobqueue", "dask_kubernetes"},
     ),
-    "plot": (ENGINE_AND_BELOW | {"plot"}, {"matplotlib", "numpy", "scipy"}),
+    "plot": (ENGINE_AND_BELOW | {"plot"}, {"matplotlib", "numpy"}),
     "report": (ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report"}, {"matplotlib", "numpy", "scipy", "jinja2"}),
     "learn": (ENGINE_AND_BELOW | {"learn", "plot"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
     "neighbors": (ENGINE_AND_BELOW | {"neighbors"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "msgspec"}),
-    "doctor": (
-        ENGINE_AND_BELOW | {"doctor", "__init__"},
-        {"dask", "distributed", "llvmlite", "numba", "numpy", "packaging", "psutil", "threadpoolctl"},
-    ),
+    "doctor": (ENGINE_AND_BELOW | {"doctor", "__init__"}, {"dask", "distributed", "llvmlite", "numba", "numpy"}),
     "cli": (ALL, {"click", "rich", "dask", "numpy", "scipy", "sklearn", "pyarrow"}),
 }
 

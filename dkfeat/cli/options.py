@@ -206,10 +206,8 @@ def progress_option(text: str | None = None) -> Callable[[Command], Command]:
 
 
 def run_options(command: Command) -> Command:
-    """Give a command `execution_options`, and the options for interrupted runs and their locks."""
-    lock = option_of(RunConfig, "break_lock", metavar="RUN_ID")
-    command = apply_options(command, heading("Interrupted runs"), option_of(RunConfig, "resume"), lock)
-    return execution_options(command)
+    """Give a command `execution_options` and ``--resume``."""
+    return execution_options(apply_options(command, heading("Interrupted runs"), option_of(RunConfig, "resume")))
 
 
 def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
@@ -219,12 +217,9 @@ def run_arguments(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]
 
 
 def target_of(out: str, options: Mapping[str, Any]) -> Target:
-    """Make the target of a run from ``--out`` and the options above that the command has, and break its lock."""
+    """Make the target of a run from ``--out`` and the options above that the command has."""
     from dkfeat.engine.open import Target
-    from dkfeat.store.commit.maintenance import break_lock
 
-    if options.get("break_lock") is not None:
-        break_lock(out, options["break_lock"], target_options=options["target_options"])
     names = {"target_options": "storage_options", "resume": "resume", "on_changed_source": "on_changed_source"}
     return Target(out, **{field: options[name] for name, field in names.items() if name in options})
 

@@ -157,8 +157,6 @@ class RunConfig(ExecutionConfig):
 
     resume: bool = True
     """Continue an interrupted run."""
-    break_lock: str | None = None
-    """Id of an ended run on another host. Its lock on the target is removed first."""
     progress: bool = True
     """Report progress on standard error."""
 

@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,14 +17,10 @@ from uuid import uuid4
 
 import dask
 import numpy as np
-import psutil
-from dask.system import CPU_COUNT
 from distributed import Client, wait
-from distributed.system import MEMORY_LIMIT
 from distributed.versions import VersionMismatchWarning
 from numba.core import config
 from numba.core.dispatcher import Dispatcher
-from threadpoolctl import threadpool_info
 
 import dkfeat
 from dkfeat.doctor import Check
@@ -43,9 +38,6 @@ from dkfeat.store.storage.local import LocalStorage
 
 EXPECTED = "4b40e6e3c6675fc0a4a1c6e98ee49a0bf6f7925a5929f5f071e697323802a6dd"
 """Result of `digest_of_samples` on every machine."""
-LEAST_BYTES_A_CORE = 512 << 20
-"""Memory that a task of the default block size and its process need, with a margin."""
-LEAST_DISK_BYTES = 1 << 30
 
 NAME = "store"
 RETRY_SECONDS = 5.0
@@ -61,51 +53,12 @@ SHOWN = 3
 
 
 def check_machine() -> Iterator[Check]:
-    """Check cores, memory and disk, compile the loops of GCWS and darts, and compare their results."""
+    """Show versions, compile the loops of GCWS and darts, and compare their results."""
     system = f"{platform.system()} {platform.machine()}"
     yield Check(
         "dkfeat", "ok", f"{dkfeat.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, {system}"
     )
-    yield _threads()
-    yield _memory()
-    yield _disk()
     yield from _loops()
-
-
-def _threads() -> Check:
-    in_all = os.cpu_count() or CPU_COUNT
-    limited = f" of {in_all}" if in_all > CPU_COUNT else ""
-    pools = sorted({f"{pool['internal_api']} {pool['num_threads']} threads" for pool in threadpool_info()})
-    found = f"{CPU_COUNT} cores{limited}; " + (", ".join(pools) or "no threads of libraries")
-    is_crowded = any(pool["num_threads"] > CPU_COUNT for pool in threadpool_info())
-    to_do = f"set OMP_NUM_THREADS={CPU_COUNT}: libraries start more threads than this process has cores"
-    return Check("threads", "warn", found, to_do) if is_crowded else Check("threads", "ok", found)
-
-
-def _memory() -> Check:
-    free = min(psutil.virtual_memory().available, MEMORY_LIMIT)
-    found = f"{show_bytes(free)} free of {show_bytes(MEMORY_LIMIT)}"
-    if free >= LEAST_BYTES_A_CORE * CPU_COUNT:
-        return Check("memory", "ok", found)
-    workers = max(1, free // LEAST_BYTES_A_CORE)
-    to_do = f"give --n-workers {workers}, or a smaller --blocksize"
-    return Check("memory", "warn", f"{found}, for {CPU_COUNT} cores", to_do)
-
-
-def _disk() -> Check:
-    """Check the folder for temporary files of workers."""
-    folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    to_do = "name a folder on a local disk with free space: DASK_TEMPORARY_DIRECTORY=/scratch"
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder):
-            free = shutil.disk_usage(folder).free
-    except OSError as fault:
-        found = f"{folder} cannot be written: {cause_of(fault)}"
-        return Check("temporary files", "fail", found, to_do, exit_code=3)
-    found = f"{show_bytes(free)} free in {folder}"
-    if free < LEAST_DISK_BYTES:
-        return Check("temporary files", "warn", found, to_do)
-    return Check("temporary files", "ok", found)
 
 
 def _loops() -> Iterator[Check]:

@@ -78,8 +78,7 @@ def featurize(
         unless ``dask.config.set(scheduler=...)`` sets "threads", "processes" or "synchronous"; else the keys under
         ``dkfeat`` in Dask's configuration, else the scheduler that Dask is set to use, else threads of this process.
     progress : bool or callable, default=True
-        True reports on standard error, or below the cell of a notebook. A callable receives a `ProgressState` after
-        each task.
+        True reports on standard error. A callable receives a `ProgressState` after each task.
     storage_options : mapping or None
         Options of fsspec for sources given by URL. They are never stored.
 

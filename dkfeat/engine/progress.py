@@ -1,4 +1,4 @@
-"""Progress of a run: its state after each task, a line on standard error or in a notebook, and logs of its stages."""
+"""Progress of a run: its state after each task, a line on standard error, and logs of its stages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
-from dkfeat.html import render
 from dkfeat.messages import counted
 from dkfeat.store.commit.run_log import MOST_POINTS, StageLog
 
@@ -98,7 +97,7 @@ class Progress:
     report : bool or callable
         True writes to `stream`; False reports nothing; a callable receives a `ProgressState` after each step.
     stream : text file or None
-        None: below the running cell of a notebook, else standard error.
+        None: standard error.
 
     Examples
     --------
@@ -111,7 +110,6 @@ class Progress:
 
     def __init__(self, report: bool | Callable[[ProgressState], object], stream: TextIO | None = None) -> None:
         self._report = report
-        self._in_notebook = stream is None and report is True and NotebookLine.here() is not None
         self._stream = sys.stderr if stream is None else stream
         self._stages: list[Stage] = []
 
@@ -134,24 +132,15 @@ class Progress:
             return nullcontext(self._report)
         if not self._report:
             return nullcontext(lambda _: None)
-        if self._in_notebook:
-            return _cell(stage)
         return _bar(self._stream, stage) if self._stream.isatty() else _lines(self._stream, stage)
 
     def logs(self) -> tuple[StageLog, ...]:
         """Return the logs of the stages up to now."""
         return tuple(stage.log() for stage in self._stages)
 
-    def note(self, text: str, line: NotebookLine | None = None) -> None:
-        """Write a message as text, unless nothing is reported or a callable receives the states.
-
-        In a notebook it is a line of its own, or the new text of `line`.
-        """
-        if self._in_notebook:
-            line = line or NotebookLine()
-            line.write(text)
-            line.end()
-        elif self._report is True:
+    def note(self, text: str) -> None:
+        """Write a message as text, unless nothing is reported or a callable receives the states."""
+        if self._report is True:
             print(text, file=self._stream, flush=True)
 
 
@@ -217,26 +206,6 @@ def _lines(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], o
 
 
 @contextmanager
-def _cell(stage: Stage) -> Iterator[Callable[[ProgressState], object]]:
-    """Update a bar and a line below a notebook's cell."""
-    line = NotebookLine()
-
-    def show(state: ProgressState, text: str = "") -> None:
-        line.write(text or state.describe(), state.source_bytes / max(1, state.total_bytes))
-
-    show(stage.state)
-    try:
-        yield show
-        line.write(stage.state.describe_end(), 1.0)
-    except BaseException:
-        state = stage.state
-        show(state, f"{state.stage}: stopped after {state._done}")
-        raise
-    finally:
-        line.end()
-
-
-@contextmanager
 def _bar(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], object]]:
     """Show a bar with speed and time left."""
     from rich.console import Console  # late import: it takes 0.1 s, which runs without a terminal do not need
@@ -262,60 +231,3 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-UPDATE_SECONDS = 0.2
-"""Minimum number of seconds between two updates of the line, each of which is a message to the browser."""
-
-
-class NotebookLine:
-    """Line in the output of the running cell, with a bar if a share is given.
-
-    The line appears with its first text. Colours follow the notebook's theme; without HTML only the text is shown.
-
-    Examples
-    --------
-    >>> NotebookLine.here() is None  # no notebook
-    True
-    """
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-        self._pending: dict[str, str] | None = None
-        self._next = 0.0
-
-    @classmethod
-    def here(cls) -> Self | None:
-        """Make a line if this process is the kernel of a notebook; None elsewhere, also for IPython on a terminal."""
-        if "IPython" not in sys.modules:  # a kernel has loaded it; nothing else needs the import
-            return None
-        from IPython import get_ipython
-
-        return None if getattr(get_ipython(), "kernel", None) is None else cls()
-
-    def write(self, text: str, share: float | None = None) -> None:
-        """Replace the text; within `UPDATE_SECONDS` of an update, the change is shown with a later text or at the end.
-
-        Parameters
-        ----------
-        text : str
-        share : float or None
-            Finished share, in [0, 1], for a bar before the text.
-        """
-        full = None if share is None else 100 * min(max(share, 0.0), 1.0)
-        self._pending = {"text/plain": text, "text/html": render("progress.html", text=text, full=full)}
-        if time.monotonic() >= self._next:
-            self.end()
-
-    def end(self) -> None:
-        """Show the last text, if it is not shown yet."""
-        bundle, self._pending = self._pending, None
-        if bundle is None:
-            return
-        self._next = time.monotonic() + UPDATE_SECONDS
-        if self._handle is None:
-            from IPython.display import display
-
-            self._handle = display(bundle, raw=True, display_id=True)
-        else:
-            self._handle.update(bundle, raw=True)

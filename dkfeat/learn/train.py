@@ -99,8 +99,8 @@ def train(
     storage_options : mapping, optional
         Options of the storage, for shards given by URL, as in `dkfeat.open_shards`.
     progress : bool or callable, default=True
-        True prints the first and the last epoch, and one every few seconds in between, on standard error or below the
-        cell of a notebook. A callable receives the history entry of each epoch.
+        True prints the first and the last epoch, and one every few seconds in between, on standard error. A callable
+        receives the history entry of each epoch.
 
     Returns
     -------

@@ -175,7 +175,7 @@ def test_neighbors__write_into_no_source(made, monkeypatch, command, out):
         ("page.html", "report shards"),
         ("evaluation.html", "evaluate model rows.svm"),
         ("roc.png", "evaluate model rows.svm"),
-        ("comparison.csv", "compare rows.svm --maps gcws --k 8 --C 1 --no-linear --no-exact"),
+        ("comparison.json", "compare rows.svm --maps gcws --k 8 --C 1 --no-linear --no-exact"),
     ],
 )
 def test_commands__replace_a_file_of_others_on_request_alone(made, tmp_path, monkeypatch, name, command):

@@ -84,35 +84,32 @@ def displayed(notebook, kind):
 
 
 def told(notebook):
-    """What progress says below cells at last, as text; each of them has HTML too."""
-    lines = [output["data"] for output in outputs(notebook, "display_data") if "text/html" in output["data"]]
-    return ["".join(data["text/plain"]) for data in lines]
+    """Lines of progress and notes, which are all that is on standard error."""
+    text = printed(notebook, "stderr")
+    assert not re.search("Traceback|Error|Warning", text)
+    return text.splitlines()
 
 
 def test_notebooks__are_there():
     assert list(NOTEBOOKS) == ["01_quickstart", "02_choose_a_map", "03_cluster_run", "04_neighbors"]
 
 
-def test_quickstart__runs_and_tells_progress_in_place(execute):
+def test_quickstart__runs_and_tells_progress(execute):
     notebook = execute("01_quickstart")
-    assert printed(notebook, "stderr") == ""
     stages = ["scan", "encoder", "encoder", "featurize", "complete", "featurize", "train", "predict", "evaluate"]
-    lines = told(notebook)
+    ends = ("done, 15,000", "done, 10,000", "done, 5,000", "5 columns", "epoch 20 of 20", "nothing to do")
+    lines = [line for line in told(notebook) if any(end in line for end in ends)]
     assert len(lines) == len(stages)
     assert all(stage in line for stage, line in zip(stages, lines, strict=True))
-    ends = ("done, 15,000", "done, 10,000", "done, 5,000", "5 columns", "epoch 20 of 20", "nothing to do")
-    assert all(any(end in line for end in ends) for line in lines)
-    assert len(displayed(notebook, "text/html")) >= len(lines) + 6  # map, plan, manifests, data set and model
+    assert len(displayed(notebook, "text/html")) >= 6  # map, plan, manifests, data set and model
 
 
 def test_choose_a_map__runs_and_draws(execute):
     notebook = execute("02_choose_a_map")
-    assert printed(notebook, "stderr") == ""
     pictures = displayed(notebook, "image/png")
     assert len(pictures) == 4
     assert all(len(picture) > 10_000 for picture in pictures)
-    (line,) = told(notebook)
-    assert line.startswith("compare: exact rbf_cosine: ")
+    assert told(notebook)[-1].startswith("compare: exact rbf_cosine: ")
 
 
 @pytest.mark.cluster
@@ -124,7 +121,7 @@ def test_cluster_run__survives_two_deaths(execute):
 
 def test_neighbors__runs_and_draws(execute):
     notebook = execute("04_neighbors")
-    assert printed(notebook, "stderr") == ""
+    assert told(notebook)
     pictures = displayed(notebook, "image/png")
     assert len(pictures) == 6
     assert all(len(picture) > 10_000 for picture in pictures)

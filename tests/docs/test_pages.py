@@ -125,7 +125,7 @@ def test_train_page__runs():
     assert Path("report", "evaluation.html").exists()
     assert Path("state", "checkpoint").exists()
     made = {path.name for path in Path("comparison").iterdir()}
-    assert made == {"comparison.txt", "comparison.json", "comparison.csv", "accuracy.png"}
+    assert made == {"comparison.txt", "comparison.json", "accuracy.png"}
 
 
 def test_datasets_page__runs_where_files_were_put_by_hand(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Cores, memory, disk and the compiled loops."""
+"""Versions and the compiled loops."""
 
 import os
 import subprocess
@@ -24,25 +24,10 @@ def test_machine__is_well_here():
     assert version("numpy") in found[0].found
 
 
-def test_machine__that_is_not_well_is_told_with_a_remedy(monkeypatch):
-    monkeypatch.setattr(checks, "threadpool_info", lambda: [{"internal_api": "openblas", "num_threads": 64}])
-    monkeypatch.setattr(checks, "CPU_COUNT", 8)
-    monkeypatch.setattr(checks, "MEMORY_LIMIT", 2 << 30)
+def test_machine__that_gives_other_samples_fails(monkeypatch):
     monkeypatch.setattr(checks, "EXPECTED", "0" * 64)
-    found = list(checks.check_machine())
-    threads, memory, bits = (check_of(found, name) for name in ("threads", "memory", "same bits"))
-    assert (threads.state, memory.state, bits.state, bits.exit_code) == ("warn", "warn", "fail", 1)
-    assert threads.to_do.startswith("set OMP_NUM_THREADS=8")
-    assert memory.found.endswith("free of 2.0 GiB, for 8 cores")
-    assert memory.to_do.startswith("give --n-workers ")
-
-
-def test_temporary_folder__that_is_missing_fails(monkeypatch, tmp_path):
-    missing = str(tmp_path / "missing")
-    monkeypatch.setattr(checks.dask.config, "get", lambda name, _: missing if name == "temporary-directory" else None)
-    check = check_of(checks.check_machine(), "temporary files")
-    assert (check.state, check.exit_code) == ("fail", 3)
-    assert check.found == f"{missing} cannot be written: No such file or directory"
+    bits = check_of(checks.check_machine(), "same bits")
+    assert (bits.state, bits.exit_code) == ("fail", 1)
 
 
 def test_cache__that_is_off_or_has_no_folder_is_a_warning(monkeypatch):

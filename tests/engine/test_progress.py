@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import io
-import re
-from contextlib import suppress
-from types import SimpleNamespace
 
 import pytest
 
@@ -46,72 +43,12 @@ def test_progress__bar_on_a_terminal():
     assert "rows/s" in stream.getvalue()
 
 
-class Kernel:
-    """Substitute for the display of a notebook, which records what is shown and its updates."""
-
-    def __init__(self, monkeypatch):
-        ipython = pytest.importorskip("IPython")
-        monkeypatch.setattr(ipython, "get_ipython", lambda: self)
-        monkeypatch.setattr(ipython.display, "display", self.display)
-        monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
-        self.kernel, self.displays = self, []
-
-    def display(self, bundle, *, raw, display_id):
-        assert raw
-        assert display_id
-        shown = [bundle]
-        self.displays.append(shown)
-        return SimpleNamespace(update=lambda bundle, **_: shown.append(bundle))
-
-
-def test_progress__one_line_in_place_in_a_notebook(monkeypatch, capsys):
-    kernel = Kernel(monkeypatch)
-    reporter = Progress(True)
-    work(reporter)
-    reporter.note("<hello>")
-    line, note = kernel.displays
-    texts = [bundle["text/plain"] for bundle in line]
-    assert all(text.startswith(f"featurize: {n} of 3 splits") for n, text in enumerate(texts[:-1]))
-    assert texts[-1].startswith("featurize: done, 3,000 rows")
-    shares = [re.search(r"width:([0-9.]+)%", bundle["text/html"])[1] for bundle in line]
-    assert shares == ["0.0", "33.3", "66.7", "100.0", "100.0"]
-    assert note == [{"text/plain": "<hello>", "text/html": note[0]["text/html"]}]
-    assert "&lt;hello&gt;" in note[0]["text/html"]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_progress__notebook_line_keeps_its_pace_and_shows_the_end(monkeypatch):
-    kernel = Kernel(monkeypatch)
-    monkeypatch.setattr(progress, "UPDATE_SECONDS", 3600.0)
-    work(Progress(True), tasks=100)
-    ((first, last),) = kernel.displays
-    assert first["text/plain"].startswith("featurize: 0 of 100 splits")
-    assert last["text/plain"].startswith("featurize: done, 100,000 rows")
-
-
-def test_progress__notebook_line_says_where_it_stopped(monkeypatch):
-    kernel = Kernel(monkeypatch)
-    with suppress(KeyboardInterrupt), Progress(True).stage("scan", total_tasks=4, total_bytes=40) as stage:
-        stage.advance(rows=7, source_bytes=10)
-        raise KeyboardInterrupt
-    assert kernel.displays[0][-1]["text/plain"] == "scan: stopped after 1 of 4 splits, 7 rows"
-
-
-def test_progress__notebook_leaves_streams_and_functions_alone(monkeypatch):
-    kernel = Kernel(monkeypatch)
-    stream, states = io.StringIO(), []
-    for reporter in (Progress(True, stream), Progress(states.append), Progress(False)):
-        work(reporter)
-    assert (len(stream.getvalue().splitlines()), kernel.displays) == (1, [])
+def test_progress__functions_receive_each_state():
+    states = []
+    work(Progress(states.append))
     assert [(state.tasks, state.rows, state.source_bytes) for state in states] == [
         (n, 1000 * n, 100 * n) for n in (1, 2, 3)
     ]
-
-
-def test_progress__ipython_on_a_terminal_is_no_notebook(monkeypatch):
-    kernel = Kernel(monkeypatch)
-    del kernel.kernel
-    assert progress.NotebookLine.here() is None
 
 
 def test_progress__failed_stage_does_not_say_done():

@@ -23,7 +23,6 @@ from dkfeat.learn.compare.comparison import Comparison, Result
 from dkfeat.learn.compare.fits import MAPS, Fits, FitSettings, held_out_parts
 from dkfeat.learn.liblinear import split_held_out
 from dkfeat.plot import accuracy_against_k
-from dkfeat.plot.style import draw
 from tests import programs
 from tests.cli.test_commands import run
 
@@ -243,16 +242,13 @@ def test_recommended__pairs_the_held_out_rows():
         assert found.difference(best, cheap) == (pytest.approx(0.02), pytest.approx(error, abs=1e-4))
 
 
-def test_plot__shows_test_accuracy_over_the_logarithm_of_k(tmp_path):
+def test_plot__shows_test_accuracy_over_the_logarithm_of_k():
     comparison = made(
         ("linear", None, 0.7, 4, None, 0.1),
         ("a", 8, 0.8, 80, 1, 0.2),
         ("a", 16, 0.9, 80, 1, 0.3),
         ("b", 16, 0.85, 9, 1, 0.4),
     )
-    comparison.plot(tmp_path / "plot.png")
-    picture = draw(lambda axes: accuracy_against_k(comparison, ax=axes), width=7.4, height=4.6)
-    assert (tmp_path / "plot.png").read_bytes() == picture
     axes = Figure().add_subplot()
     accuracy_against_k(comparison, ax=axes)
     drawn = {line.get_label().partition("\n")[0]: line.get_xydata().tolist() for line in axes.get_lines()}
@@ -274,10 +270,8 @@ def test_plot__shows_test_accuracy_over_the_logarithm_of_k(tmp_path):
 def test_save__does_without_the_plot_where_matplotlib_is_missing(tmp_path, monkeypatch, caplog):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     comparison = made(("a", 8, 0.8, 80, 1, 0.8))
-    assert [path.name for path in comparison.save(tmp_path)] == [f"comparison.{end}" for end in ("txt", "json", "csv")]
+    assert [path.name for path in comparison.save(tmp_path)] == [f"comparison.{end}" for end in ("txt", "json")]
     assert "no accuracy.png, which needs matplotlib" in caplog.text
-    with pytest.raises(ConfigError, match=r"dkfeat\[plot\]"):
-        comparison.plot(tmp_path / "plot.png")
 
 
 def test_command__writes_tables_and_plot(paths, tmp_path):
@@ -290,11 +284,7 @@ def test_command__writes_tables_and_plot(paths, tmp_path):
     assert (tmp_path / "out" / "comparison.txt").read_text() == done.stdout
     as_json = run(*command, "--out", tmp_path / "out", "--json")
     assert json.loads(as_json.stdout) == json.loads((tmp_path / "out" / "comparison.json").read_text())
-    as_csv = (tmp_path / "out" / "comparison.csv").read_text()
-    header, first, *_ = as_csv.splitlines()
-    assert header.startswith("name,k,accuracy,validation_accuracy,C,gamma,row_bytes,row_microseconds,")
-    assert first.startswith("linear,,0.")
-    assert "wrong" not in as_json.stdout + as_csv
+    assert "wrong" not in as_json.stdout
     assert "not a list of numbers such as 32,64" in run("compare", train, "--k", "a,b", status=2).stderr
 
 
@@ -305,7 +295,7 @@ def test_command__killed_between_two_files__runs_again(paths, tmp_path):
     programs.run_killed("after_tmp:2", programs.command(*words))
     assert len(list((tmp_path / "out").glob("[!.]*"))) == 1
     run(*words)
-    assert len(list((tmp_path / "out").glob("[!.]*"))) == 4
+    assert len(list((tmp_path / "out").glob("[!.]*"))) == 3
 
 
 def test_command__has_the_defaults_of_the_function():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dkfeat.cli.declared import option_of
 from dkfeat.cli.group import Command, DkfeatCommand, apply_options, heading
 from dkfeat.cli.options import (
     execution_options,
@@ -18,7 +17,6 @@ from dkfeat.cli.options import (
     storage_option,
 )
 from dkfeat.cli.output import echo, note, print_result, show_size
-from dkfeat.config import RunConfig
 from dkfeat.messages import counted, show_bytes
 
 if TYPE_CHECKING:
@@ -137,7 +135,6 @@ def _cleaning_options(command: Command) -> Command:
         click.argument("target"),
         storage_option("TARGET"),
         click.option("--dry-run", is_flag=True, help="Only list what would be deleted."),
-        option_of(RunConfig, "break_lock", metavar="RUN_ID"),
     )
 
 
@@ -149,7 +146,7 @@ def _list_deleted(names: Iterable[str], dry_run: bool) -> None:
 @click.command(cls=DkfeatCommand)
 @_cleaning_options
 @output_options
-def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: Mapping[str, Any] | None) -> None:
+def abort(target: str, dry_run: bool, storage_options: Mapping[str, Any] | None) -> None:
     """Abort a batch in TARGET that was interrupted and cannot be finished.
 
     The plan of the batch and its shards are deleted. Committed shards stay; if
@@ -163,7 +160,7 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
     """
     from dkfeat.store.commit.maintenance import abort as run
 
-    done = run(target, dry_run=dry_run, break_lock=break_lock, storage_options=storage_options)
+    done = run(target, dry_run=dry_run, storage_options=storage_options)
     print_result({"target": target, "batch": done.number, "removed": done.removed, "dry_run": dry_run})
     if done.number is None:
         note(f"{target}: no batch is unfinished; nothing to abort")
@@ -177,9 +174,7 @@ def abort(target: str, dry_run: bool, break_lock: str | None, storage_options: M
 @_cleaning_options
 @click.option("--set-aside", is_flag=True, help="Also delete damaged shards that runs have set aside.")
 @output_options
-def clean(
-    target: str, dry_run: bool, break_lock: str | None, set_aside: bool, storage_options: Mapping[str, Any] | None
-) -> None:
+def clean(target: str, dry_run: bool, set_aside: bool, storage_options: Mapping[str, Any] | None) -> None:
     """Delete leftovers of dead runs in TARGET: unlisted shards and temporary files.
 
     Only files that no manifest or plan lists are deleted, and only if their names
@@ -191,7 +186,7 @@ def clean(
     """
     from dkfeat.store.commit.maintenance import clean as run
 
-    done = run(target, set_aside=set_aside, dry_run=dry_run, break_lock=break_lock, storage_options=storage_options)
+    done = run(target, set_aside=set_aside, dry_run=dry_run, storage_options=storage_options)
     record = {"target": target, "removed": done.removed, "size": done.size, "refused": done.refused}
     print_result(record | {"dry_run": dry_run})
     _list_deleted(done.removed, dry_run)

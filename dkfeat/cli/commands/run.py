@@ -113,9 +113,7 @@ def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manife
 
 
 def _target(part: config.FeaturizeConfig | config.PredictConfig, run: config.RunConfig, **policy: Any) -> Target:
-    """Make the target of a part, after breaking the lock that the settings name."""
-    target_options = resolve_options(part.target_options, "target_options")
-    options = {"target_options": target_options, "resume": run.resume, "break_lock": run.break_lock}
+    options = {"target_options": resolve_options(part.target_options, "target_options"), "resume": run.resume}
     return target_of(part.out, options | policy)
 
 

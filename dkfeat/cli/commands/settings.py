@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
-WIDEST_NAME = len("temporary files")
+WIDEST_NAME = len("compiled loops ")
 
 
 @click.command(cls=DkfeatCommand)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.train import Liblinear, as_grid, check_fraction
 from dkfeat.engine.dataset.dataset import dataset_reader
-from dkfeat.engine.progress import NotebookLine, Progress
+from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import with_encoder
 from dkfeat.errors import ConfigError
 from dkfeat.learn.compare.comparison import Comparison, LeftOut, Result
@@ -89,7 +89,7 @@ def compare(
     random_state : int, default=0
         Seed of the maps and of the random parts of the rows, at least 0.
     progress : bool or callable, default=True
-        True prints each result on standard error, or below the cell of a notebook. A callable receives each result.
+        True prints each result on standard error. A callable receives each result.
 
     Returns
     -------
@@ -191,12 +191,12 @@ def _fit_maps(
 
 def _reporter(progress: bool | Callable[[Result], object]) -> Callable[[Result], Result]:
     """Return the function that reports a result and returns it."""
-    lines, line = Progress(progress is True), NotebookLine()
+    lines = Progress(progress is True)
 
     def report(result: Result) -> Result:
         if callable(progress):
             progress(result)
-        lines.note(f"compare: {result.describe()}", line)
+        lines.note(f"compare: {result.describe()}")
         return result
 
     return report

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -17,8 +15,8 @@ from dkfeat.errors import ConfigError
 from dkfeat.learn.scores import paired_difference
 from dkfeat.messages import aligned, logger_of
 from dkfeat.plot.maps import accuracy_against_k
-from dkfeat.plot.style import check_plots, draw, has_matplotlib
-from dkfeat.store.outputs import check_folder, check_outputs, write_output
+from dkfeat.plot.style import draw, has_matplotlib
+from dkfeat.store.outputs import check_folder, write_output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +36,7 @@ COLUMNS = {
     "gamma": ("gamma", "g"),
 }
 """Columns of the table of text, by fields of `Result`: title and format."""
-FILES = ("comparison.txt", "comparison.json", "comparison.csv", PLOT)
+FILES = ("comparison.txt", "comparison.json", PLOT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,36 +170,8 @@ class Comparison:
         left_out = [asdict(each) for each in self.left_out]
         return {**plain, "best": best, "recommended": recommended, "results": results, "left_out": left_out}
 
-    def to_csv(self) -> str:
-        """Format the results as CSV with a header line; values that do not apply are empty."""
-        stream = io.StringIO()
-        names = [each.name for each in fields(Result) if each.name != "wrong"]
-        writer = csv.DictWriter(stream, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(map(_plain, self.results))
-        return stream.getvalue()
-
-    def plot(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Draw accuracy against components: a line for each map, and a horizontal line for each other model.
-
-        Parameters
-        ----------
-        path : str or path
-            PNG file on this machine, outside of data sets and models; an earlier plot is replaced.
-        overwrite : bool, default=False
-            Replace also a file that is not a plot of dkfeat.
-
-        Raises
-        ------
-        ConfigError
-            If matplotlib (the extra ``plot``) is not installed, or if the file may not be replaced.
-        """
-        check_plots()
-        check_outputs([path], overwrite=overwrite)
-        write_output(path, draw(lambda axes: accuracy_against_k(self, ax=axes), width=7.4, height=4.6))
-
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> list[Path]:
-        """Write ``comparison.txt``, ``.json`` and ``.csv`` and, if matplotlib is installed, ``accuracy.png``.
+        """Write ``comparison.txt``, ``comparison.json`` and, if matplotlib is installed, ``accuracy.png``.
 
         Parameters
         ----------
@@ -222,10 +192,11 @@ class Comparison:
         """
         root = check_folder(folder, FILES, kind="a comparison", overwrite=overwrite)
         as_json = json.dumps(self.to_mapping(), indent=1) + "\n"
-        files = {"txt": self.to_text(), "json": as_json, "csv": self.to_csv()}
+        files = {"txt": self.to_text(), "json": as_json}
         paths = [root / f"comparison.{ending}" for ending in files]
         if has_matplotlib():
-            self.plot(root / PLOT, overwrite=True)  # first, because its mark tells that the other files are dkfeat's
+            picture = draw(lambda axes: accuracy_against_k(self, ax=axes), width=7.4, height=4.6)
+            write_output(root / PLOT, picture)  # first, because its mark tells that the other files are dkfeat's
             paths.append(root / PLOT)
         else:
             logger.warning("%s: no %s, which needs matplotlib: pip install 'dkfeat[plot]'", root, PLOT)

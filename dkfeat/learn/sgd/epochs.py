@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dkfeat.canonical import Count
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.progress import NotebookLine, Progress
+from dkfeat.engine.progress import Progress
 from dkfeat.errors import ConfigError
 from dkfeat.learn.scores import Entry, Score, predictions_of
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
@@ -30,8 +30,6 @@ LINE_SECONDS = 5.0
 class EpochLines:
     """Progress lines of a training: for the first epoch, for one every few seconds, and, by `end`, for the last.
 
-    In a notebook they replace one another.
-
     Parameters
     ----------
     epochs : int
@@ -39,7 +37,7 @@ class EpochLines:
     """
 
     def __init__(self, epochs: int) -> None:
-        self._epochs, self._lines, self._line = epochs, Progress(True), NotebookLine()
+        self._epochs, self._lines = epochs, Progress(True)
         self._began = self._shown = time.monotonic()
         self._hidden = ""
 
@@ -60,7 +58,7 @@ class EpochLines:
     def end(self) -> None:
         """Show the last epoch, which may be earlier than expected, unless it has been shown."""
         if self._hidden:
-            self._lines.note(self._hidden, self._line)
+            self._lines.note(self._hidden)
         self._hidden = ""
 
 

@@ -55,7 +55,6 @@ def abort(
     target: str | PathLike[str] | Storage,
     *,
     dry_run: bool = False,
-    break_lock: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Aborted:
     r"""Abort an interrupted batch, so that the next run makes a new plan.
@@ -74,8 +73,6 @@ def abort(
         Folder of an interrupted `dkfeat.featurize`.
     dry_run : bool, default=False
         Only report the files that would be deleted.
-    break_lock : str or None
-        Id of a run on another host that holds the target and is known to be gone.
     storage_options : mapping or None
         Settings of the storage.
 
@@ -108,7 +105,7 @@ def abort(
     >>> dkfeat.abort(folder / "features").number
     1
     """
-    with _locked(target, storage_options, break_lock) as storage:
+    with _locked(target, storage_options) as storage:
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
         if not dry_run:
@@ -140,7 +137,6 @@ def clean(
     *,
     set_aside: bool = False,
     dry_run: bool = False,
-    break_lock: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Cleaned:
     r"""Delete leftovers of dead runs: temporary files, and shards that neither a manifest nor a plan lists.
@@ -159,8 +155,6 @@ def clean(
         Also delete damaged shards that runs have set aside.
     dry_run : bool, default=False
         Only report the files that would be deleted.
-    break_lock : str or None
-        Id of a run on another host that holds the target and is known to be gone.
     storage_options : mapping or None
         Settings of the storage.
 
@@ -188,7 +182,7 @@ def clean(
     >>> dkfeat.clean(folder / "features").removed
     ()
     """
-    with _locked(target, storage_options, break_lock) as storage:
+    with _locked(target, storage_options) as storage:
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
         first = _delete(storage, dict.fromkeys(storage.leftovers(), True), dry_run)  # before the list, as in `abort`
@@ -273,12 +267,10 @@ def break_lock(
 
 
 @contextmanager
-def _locked(
-    target: str | PathLike[str] | Storage, storage_options: Mapping[str, Any] | None, break_lock: str | None
-) -> Iterator[Storage]:
+def _locked(target: str | PathLike[str] | Storage, storage_options: Mapping[str, Any] | None) -> Iterator[Storage]:
     storage = open_storage(target, storage_options)
     metadata.read_spec(storage)  # a folder without a spec is not a data set, and gets no lock
-    with _reported_faults(storage), hold(storage, break_lock):
+    with _reported_faults(storage), hold(storage):
         storage.prepare()  # create empty folders, which a copy of the data set may lack
         yield storage
 
