@@ -18,7 +18,7 @@ from reproduction.runs import kept_results, run_experiment
 from dkfeat.cli import DkfeatCommand
 from dkfeat.errors import ClusterError, ConfigError
 from dkfeat.messages import nearest
-from dkfeat.plot.style import check_plots
+from dkfeat.plot import check_plots
 from dkfeat.store.outputs import check_folder
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.html import card, render
-from dkfeat.plot.maps import kernel_estimates
-from dkfeat.plot.style import STYLE, has_matplotlib
+from dkfeat.plot import STYLE, has_matplotlib, kernel_estimates
 from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError
 from dkfeat.html import card, render
 from dkfeat.messages import counted, printable, show_bytes, show_label
-from dkfeat.plot.style import has_matplotlib
+from dkfeat.plot import has_matplotlib
 from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
 from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs, recorded_shares

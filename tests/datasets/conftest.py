@@ -6,7 +6,8 @@ import bz2
 
 import pytest
 
-from dkfeat.datasets import DATASETS, DataFile, DatasetInfo, collection
+from dkfeat import datasets
+from dkfeat.datasets import DATASETS, DataFile, DatasetInfo
 from tests.sources.web_server import Kept, WebServer
 
 TRAIN = "".join(f"{row % 3} 1:{row} 7:0.5\n" for row in range(60_000)).encode()
@@ -22,7 +23,7 @@ def server(monkeypatch, tmp_path):
     monkeypatch.setitem(DATASETS, "toy", toy)
     monkeypatch.setenv("DKFEAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(collection, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(datasets, "RETRY_SECONDS", 0)
     with WebServer({PLACE: Kept(TRAIN), f"{PLACE}.t.bz2": Kept(bz2.compress(TEST))}) as server:
-        monkeypatch.setattr(collection, "COLLECTION", server.address)
+        monkeypatch.setattr(datasets, "COLLECTION", server.address)
         yield server

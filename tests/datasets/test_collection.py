@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dkfeat.datasets import DATASETS, cache_folder, collection, fetch
+from dkfeat import datasets
+from dkfeat.datasets import DATASETS, cache_folder, fetch
 from dkfeat.errors import ConfigError, SourceError
 from tests.datasets.conftest import PLACE, TEST, TRAIN
 from tests.sources.web_server import Kept
@@ -32,7 +33,7 @@ def test_fetch__brings_both_files_once(server, folder):
 
 
 def test_fetch__tries_again_after_broken_connections_and_server_errors(server, monkeypatch):
-    monkeypatch.setattr(collection, "RETRY_SECONDS", 20)
+    monkeypatch.setattr(datasets, "RETRY_SECONDS", 20)
     server.files[PLACE] = Kept(TRAIN, cuts=[300_000, 0])
     server.faults = [503]
     assert fetch("toy", part="train").train.read_bytes() == TRAIN
@@ -63,7 +64,7 @@ def test_fetch__file_that_cannot_be_decompressed(server, content):
 
 
 def test_fetch__offline_names_the_place_of_a_file_that_is_put_there(folder, monkeypatch):
-    monkeypatch.setattr(collection, "COLLECTION", "http://127.0.0.1:9")
+    monkeypatch.setattr(datasets, "COLLECTION", "http://127.0.0.1:9")
     with pytest.raises(SourceError, match=rf"cannot be fetched to {folder}/toy.scale: .*refused.*; check the network"):
         fetch("toy", part="train")
     (folder / "toy.scale").write_bytes(TRAIN)

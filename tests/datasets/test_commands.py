@@ -4,8 +4,9 @@ import json
 
 from click.shell_completion import ShellComplete
 
+from dkfeat import datasets
 from dkfeat.cli import cli
-from dkfeat.datasets import DATASETS, collection
+from dkfeat.datasets import DATASETS
 from tests.cli.test_commands import run as command
 
 
@@ -48,7 +49,7 @@ def test_fetch__a_wrong_name_ends_it_before_anything_is_fetched(server):
 
 
 def test_fetch__offline_is_a_fault_of_storage(monkeypatch):
-    monkeypatch.setattr(collection, "COLLECTION", "http://127.0.0.1:9")
+    monkeypatch.setattr(datasets, "COLLECTION", "http://127.0.0.1:9")
     assert "or download the file elsewhere" in run("fetch", "toy", status=3).stderr
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from dkfeat.errors import ConfigError
 from dkfeat.learn.scores import paired_difference
 from dkfeat.messages import aligned, logger_of
-from dkfeat.plot.maps import accuracy_against_k
-from dkfeat.plot.style import draw, has_matplotlib
+from dkfeat.plot import accuracy_against_k, draw, has_matplotlib
 from dkfeat.store.outputs import check_folder, write_output
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, PredictionErrorDisplay, RocCurveDisplay
 
 from dkfeat.html import render
-from dkfeat.plot.style import check_plots, draw
+from dkfeat.plot import check_plots, draw
 from dkfeat.store.outputs import check_folder, write_output
 
 LARGEST_CELLS = 50

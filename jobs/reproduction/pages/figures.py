@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkfeat.plot.style import check_plots
+from dkfeat.plot import check_plots
 
 if TYPE_CHECKING:
     from ..experiment import Picture

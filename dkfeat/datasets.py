@@ -1,4 +1,4 @@
-"""Public data sets of the LIBSVM collection, and their files in a folder, fetched once."""
+"""Public data sets of the LIBSVM collection, fetched once into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DatasetInfo:
 
 
 def _read_collection() -> dict[str, DatasetInfo]:
-    with Path(__file__).with_name("collection.csv").open(encoding="utf-8", newline="") as lines:
+    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as lines:
         return {
             row["name"]: DatasetInfo(
                 name=row["name"],
