@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from dkfeat.store.manifest.records import ShardEntry
 
 
+FAR = 4.0
+"""Standard errors beyond which an error contradicts theory, even if the errors of all pairs depended on each other, as
+happens for one set of rows in 16,000."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimates:
     """Errors of kernel estimates on a sample of rows."""
@@ -54,6 +59,19 @@ class Estimates:
             "within_two_standard_errors": pairs.share_within,
             "equal_to_the_shards": self.same,
         }
+
+    @property
+    def problems(self) -> list[str]:
+        """What contradicts the theory of the map, and that the features are its own; empty if nothing does."""
+        found = [] if self.same else ["rows of the source, computed again, do not have the features in the shards"]
+        error, expected = self.pairs.error, self.pairs.expected_error
+        if expected is not None and error > FAR * expected + 1e-6:  # which float32 rounds away
+            note = f"; by theory {self.pairs.note}" if self.pairs.note else ""
+            found.append(
+                f"estimates of the kernel have an error of {error:.2g}, {error / max(expected, 1e-6):.0f} times the "
+                f"standard error of {expected:.2g}{note}"
+            )
+        return found
 
     @property
     def mean_error(self) -> float:

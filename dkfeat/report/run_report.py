@@ -114,8 +114,8 @@ class RunReport(page.Page):
     @property
     def warnings(self) -> list[str]:
         """What the figures say against the features."""
-        shares = {} if self.data is None else recorded_shares(self.logs)
-        found = [] if self.data is None else [scale_warning(shares, self.data.spec["input"])]
+        found = [] if self.data is None else [scale_warning(recorded_shares(self.logs), self.data.spec["input"])]
+        found += [] if self.kernel is None else self.kernel.problems
         return [text for text in found if text]
 
     def to_mapping(self) -> dict[str, Any]:

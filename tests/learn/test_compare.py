@@ -51,7 +51,9 @@ def test_compare__every_map_learns_and_the_cheapest_good_one_is_recommended(path
     seen = []
     comparison = compare(train, test=test, **{**FEW, "maps": list(MAPS), "progress": seen.append})
     assert {(each.name, each.k) for each in seen} == {(each.name, each.k) for each in comparison.results}
-    assert [each.name for each in comparison.results if each.k is None] == ["linear", "exact gmm", "exact rbf_cosine"]
+    assert [each.name for each in comparison.results if each.k is None] == [
+        "linear", "exact gmm", "exact gmm-rank", "exact rbf_cosine"
+    ]  # fmt: skip
     by = {(each.name, each.k): each for each in comparison.results}
     assert [(name, k) for name, k in by if k is not None] == [(name, k) for name in MAPS for k in (16, 64)]
     for name in MAPS:
@@ -131,6 +133,19 @@ def test_compare__times_maps_when_they_are_warm(paths, monkeypatch):
     assert calls[0] == 500
     assert set(calls[1:]) == {300}
     assert 0 < result.row_microseconds * 300 < 100e6
+
+
+def test_compare__finds_that_a_column_of_another_unit_hides_the_others(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(size=(800, 3)) * [1, 1, 1e6]
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    dump_svmlight_file(X, y, str(tmp_path / "rows.svm"), zero_based=False)
+    options = {"maps": ["gcws", "gcws-rank"], "n_components": 128, "baselines": "exact", "progress": False}
+    comparison = compare(tmp_path / "rows.svm", solver=Liblinear(C=[1.0, 10.0]), **options)
+    accuracy = {each.name: each.accuracy for each in comparison.results}
+    assert accuracy["gcws-rank"] > accuracy["gcws"] + 0.2
+    assert accuracy["exact gmm-rank"] > accuracy["exact gmm"] + 0.2
+    assert comparison.recommended.name == "gcws-rank"
 
 
 @pytest.mark.parametrize("labels", [(0.5, 1.5), (0.5, 1.5, 2.5)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,19 @@ def test_estimates__are_those_of_the_shards(tmp_path, text, rows, name):
         assert found.pairs.error < 3 * found.pairs.expected_error + (0.15 if name == "gcws" else 0)
     assert report.labels.counts == {label: int((y == label).sum()) for label in range(3)}
     assert "Kernel estimates" in report.to_html()
+
+
+@pytest.mark.parametrize("t_bits", [0, 2])
+def test_page__begins_with_an_error_far_above_theory(tmp_path, t_bits):
+    X = np.random.default_rng(0).lognormal(size=(200, 2))  # the bias of dropped levels is large for few columns
+    (tmp_path / "rows.svm").write_text(libsvm_text(sparse.csr_matrix(X), np.zeros(200, int)))
+    map = dkfeat.GCWSFeatures(512, t_bits=t_bits, random_state=0)
+    featurize(tmp_path / "rows.svm", tmp_path / "out", map)
+    report = dkfeat.run_report(tmp_path / "out")
+    above, _, _ = report.to_html().partition("Source</h2>")
+    assert ("times the standard error" in above) is (len(report.kernel.problems) == 1) is (t_bits == 0)
+    wrong = replace(report, kernel=replace(report.kernel, same=False))
+    assert "computed again, do not have the features in the shards" in wrong.to_html()
 
 
 def test_estimates__of_the_sparse_layout(tmp_path, text):

@@ -167,7 +167,10 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
 @heading("Comparison")
 @click.option("--test", multiple=True, metavar="SOURCE2", help="Rows to test on.  [default: a part of SOURCE, by seed]")
 @click.option(
-    "--maps", default="gcws,dart,nrff,nystroem-gmm,nystroem-rbf", show_default=True, help="Feature maps; also: rff."
+    "--maps",
+    default="gcws,gcws-rank,dart,nrff,nystroem-gmm,nystroem-rbf",
+    show_default=True,
+    help="Feature maps; also: rff.",
 )
 @click.option(
     "--k", type=numbers(int, "32,64"), default="32,64,128,256,512,1024", show_default=True, help="Components."

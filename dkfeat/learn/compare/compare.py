@@ -15,7 +15,7 @@ from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import with_encoder
 from dkfeat.errors import ConfigError
 from dkfeat.learn.compare.comparison import Comparison, LeftOut, Result
-from dkfeat.learn.compare.fits import MAPS, Fits, FitSettings
+from dkfeat.learn.compare.fits import MAPS, RANK, Fits, FitSettings
 from dkfeat.sources.formats import as_source
 from dkfeat.validation import check_choice, check_integer, check_real
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dkfeat.sources.base import Source
 
 
-DEFAULT_MAPS = ("gcws", "dart", "nrff", "nystroem-gmm", "nystroem-rbf")
+DEFAULT_MAPS = ("gcws", "gcws-rank", "dart", "nrff", "nystroem-gmm", "nystroem-rbf")
 DEFAULT_COMPONENTS = (32, 64, 128, 256, 512, 1024)
 DEFAULT_GAMMA = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 BASELINES = ("linear", "exact", "exact-if-small")
@@ -69,7 +69,8 @@ def compare(
     test : like `source`, or float, default=0.25
         Rows on which accuracy is measured, or the share of the rows of `source`, in (0, 1), drawn for it by the seed.
     maps : str or sequence of str
-        Of "gcws", "dart", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more. The RBF kernel is
+        Of "gcws", "gcws-rank", "dart", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more. "gcws-rank" takes
+        columns scaled by `ColumnScale`, and is left out for tables, which are encoded by ranks. The RBF kernel is
         ``exp(-gamma (1 - cosine))``.
     n_components : int or sequence of int
         Numbers of components. For Nyström maps, numbers above the number of training rows are left out.
@@ -141,6 +142,10 @@ def compare(
         seed=check_integer(random_state, "random_state", low=0, high=2**63),
     )
     given = _source(source, settings.seed)
+    if given.encoder is not None:
+        names = [name for name in names if not name.endswith(RANK)]
+        if not names:
+            raise ConfigError("the columns of a table are encoded by ranks already; name gcws in maps")
     fits = Fits(given, None if test_fraction else _source(test, settings.seed), settings, ends)
     n_rows = len(fits.y)
     sizes_of = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}
@@ -171,7 +176,9 @@ def _fit_maps(
     """Fit all maps with rising numbers of components; at least one fit, and none that would end too late."""
     done: dict[str, list[Result]] = {name: [] for name in sizes_of}
     left_out: dict[str, list[int]] = {}
-    gammas: dict[str, tuple[float | None, bool]] = {name: (None, False) for name in sizes_of if MAPS[name][0] == "gmm"}
+    gammas: dict[str, tuple[float | None, bool]] = {
+        name: (None, False) for name in sizes_of if MAPS[name][0] != "rbf_cosine"
+    }
     for k in sorted({*chain(*sizes_of.values())}):
         for name in (name for name, sizes in sizes_of.items() if k in sizes):
             is_first = not any(done.values())

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.svm import SVC
 
 from dkfeat.blocks import take_rows
 from dkfeat.config.train import CLASS_LOSSES, DEFAULT_C
+from dkfeat.encoders.scale import ColumnScale
 from dkfeat.engine.scan import column_shares, scale_warning, scan
 from dkfeat.errors import InputError
 from dkfeat.kernels import named_kernel
@@ -41,6 +43,7 @@ logger = logger_of(__name__)
 
 MAPS: Mapping[str, tuple[str, Callable[..., FeatureMap], Mapping[str, Any]]] = {
     "gcws": ("gmm", GCWSFeatures, {}),
+    "gcws-rank": ("gmm-rank", GCWSFeatures, {}),
     "dart": ("gmm", DartFeatures, {}),
     "nrff": ("rbf_cosine", FourierFeatures, {}),
     "rff": ("rbf_cosine", FourierFeatures, {"normalize": False}),
@@ -48,6 +51,8 @@ MAPS: Mapping[str, tuple[str, Callable[..., FeatureMap], Mapping[str, Any]]] = {
     "nystroem-rbf": ("rbf_cosine", NystroemFeatures, {"kernel": "rbf_cosine"}),
 }
 """Maps by name: kernel, class, and parameters beside number of components, seed and gamma."""
+RANK = "-rank"
+"""End of the names of maps and kernels of rows whose columns are scaled by their ranks."""
 TESTED_BYTES = 256 << 20
 """Features or kernel values of test rows held at a time, in bytes."""
 TIMED_SECONDS = 0.05
@@ -130,6 +135,15 @@ class Fits:
             raise InputError("there are no test rows; give a source with rows")
         self.parts = held_out_parts(y, settings)
 
+    @cached_property
+    def _ranked(self) -> list[csr_matrix]:
+        scale = ColumnScale("rank", random_state=self.settings.seed).fit(self.X)
+        return [scale.transform(self.X), scale.transform(self.X_test)]
+
+    def _rows(self, name: str) -> list[csr_matrix]:
+        """Return the training and the test rows of a map or a kernel."""
+        return self._ranked if name.endswith(RANK) else [self.X, self.X_test]
+
     def linear(self) -> Result:
         """Fit a linear model to the raw rows, scaled to unit length."""
         n_rows, width = self.X.shape
@@ -144,20 +158,22 @@ class Fits:
         advice = "a kernel machine is for small sets: take fewer rows, or featurize and train a linear model"
         check_fits(16 * len(self.y) ** 2, "a kernel machine", advice)
         began = time.perf_counter()
+        X, X_test = self._rows(kernel)
+        function = kernel.removesuffix(RANK)
         classes, y = np.unique(self.y, return_inverse=True)  # scikit-learn refuses classes such as 0.5
         folds = [(np.flatnonzero(~self.parts[0]), np.flatnonzero(self.parts[0]))]
         tried: list[tuple[float, dict[str, float], float]] = []
         for params in [{"gamma": gamma} for gamma in self.settings.gamma] if kernel == "rbf_cosine" else [{}]:
             search = GridSearchCV(SVC(kernel="precomputed"), {"C": self.settings.C}, cv=folds, refit=False)
-            search.fit(named_kernel(kernel, params)(self.X), y)
+            search.fit(named_kernel(function, params)(X), y)
             tried.append((search.best_score_, params, search.best_params_["C"]))
         validation_accuracy, params, C = max(tried, key=lambda each: each[0])
-        values = named_kernel(kernel, params)
-        machine = SVC(kernel="precomputed", C=C).fit(values(self.X), y)
+        values = named_kernel(function, params)
+        machine = SVC(kernel="precomputed", C=C).fit(values(X), y)
         seconds = time.perf_counter() - began
         hits, step = 0, max(1, TESTED_BYTES // (8 * len(self.y)))
         for start in range(0, len(self.y_test), step):
-            labels = classes[machine.predict(values(self.X_test[start : start + step], self.X))]
+            labels = classes[machine.predict(values(X_test[start : start + step], X))]
             hits += int(np.count_nonzero(labels == self.y_test[start : start + step]))
         return Result(
             name=f"exact {kernel}",
@@ -175,9 +191,9 @@ class Fits:
         del X
         stored = feature_map.n_components if feature_map.layout == "codes" else feature_map.n_features_out
         step = max(1, TESTED_BYTES // (16 * stored))
-        hits, seconds = 0, 0.0
+        hits, seconds, X_test = 0, 0.0, self._rows(name)[1]
         for start in range(0, len(self.y_test), step):
-            features, spent = _call_timed(feature_map.transform, self.X_test[start : start + step])
+            features, spent = _call_timed(feature_map.transform, X_test[start : start + step])
             labels = fitted.predict(scaled_rows(features, unit_scale(feature_map)))
             hits += int(np.count_nonzero(labels == self.y_test[start : start + step]))
             seconds += spent
@@ -238,14 +254,15 @@ class Fits:
     def _features(self, name: str, k: int, gamma: float | None) -> tuple[FeatureMap, Any]:
         """Return the map and the features of the training rows, if memory suffices to fit a model to them."""
         _, kind, options = MAPS[name]
+        X, _ = self._rows(name)
         if gamma is not None:
             of_kernel = {"gamma": gamma}
             options = {**options, **(of_kernel if kind is FourierFeatures else {"kernel_params": of_kernel})}
-        feature_map = kind(n_components=k, random_state=self.settings.seed, **options).fit(self.X)
+        feature_map = kind(n_components=k, random_state=self.settings.seed, **options).fit(X)
         sparse, width = feature_map.layout == "codes", feature_map.n_features_out
         stored = len(self.y) * (k if sparse else width)
         self._check_memory(width, stored, f"LIBLINEAR on {name} of {k:,} components", sparse=sparse)
-        return feature_map, scaled_rows(feature_map.transform(self.X), unit_scale(feature_map))
+        return feature_map, scaled_rows(feature_map.transform(X), unit_scale(feature_map))
 
     def _check_memory(self, width: int, stored: int, what: str, *, sparse: bool) -> None:
         needed = fit_bytes((len(self.y), width), stored, len(np.unique(self.y)), sparse=sparse, grid=True)
