@@ -119,6 +119,7 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
 def _classes(classes: Sequence[str], column: Column) -> NDArray[np.int64]:
     """Return the positions of words among the classes; 0 for all words if these are not known yet."""
     words = column.without_nulls("a null, but each row has a label", "bad label").array
+    _check_text(column, 0, len(words))
     if not classes:
         return np.zeros(len(words), np.int64)
     positions = pc.index_in(words, pa.array(classes, words.type))
@@ -128,6 +129,18 @@ def _classes(classes: Sequence[str], column: Column) -> NDArray[np.int64]:
         unknown = positions.is_null().to_numpy(zero_copy_only=False)
         column.raise_first_bad(unknown, words, expected, LABEL_NOT_ALLOWED)
     return positions.to_numpy().astype(np.int64)
+
+
+def _check_text(column: Column, start: int, stop: int) -> None:
+    """Raise RowError at the first label from `start` to `stop` that is not valid UTF-8, as text of files may be."""
+    try:
+        column.array.slice(start, stop - start).validate(full=True)
+    except pa.ArrowInvalid as fault:
+        if stop - start == 1:
+            raise column.error(start, "text that is not valid UTF-8", "bad label") from fault
+        middle = (start + stop) // 2
+        _check_text(column, start, middle)
+        _check_text(column, middle, stop)
 
 
 def highest_index(options: ParquetOptions, batch: ColumnBatch) -> int | None:
@@ -390,6 +403,13 @@ def _shown(array: pa.Array) -> str:
     if not array.null_count and hasattr(array, "flatten") and not pa.types.is_struct(array.type):
         items = array.flatten()
         dots = ", ..." if len(items) > _SHOWN_ITEMS else ""
-        return "[" + ", ".join(str(item) for item in items.slice(0, _SHOWN_ITEMS).to_pylist()) + dots + "]"
-    value: Any = array[0].as_py()
+        return "[" + ", ".join(map(str, _values(items.slice(0, _SHOWN_ITEMS)))) + dots + "]"
+    (value,) = _values(array)
     return repr(value[:_SHOWN_ITEMS] if isinstance(value, bytes | str) else value)
+
+
+def _values(array: pa.Array) -> list[Any]:
+    """Return values of any type; text may be invalid UTF-8."""
+    if not is_text(array.type):
+        return list(array.to_pylist())
+    return [value and value.decode(errors="backslashreplace") for value in array.cast(pa.large_binary()).to_pylist()]

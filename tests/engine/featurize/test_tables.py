@@ -229,6 +229,22 @@ def test_featurize__names_the_column_of_a_later_file_that_does_not_fit(made, tmp
         assert "column kind" in bad.message
 
 
+def test_labels__that_are_no_utf_8_are_bad_rows(tmp_path):
+    words = pa.array([b"wide", b"Z\xfcrich", b"narrow"] * 20)
+    text = pa.Array.from_buffers(pa.string(), 60, words.buffers())
+    table = make_table(60).set_column(5, "kind", text).set_column(1, "city", text)
+    table = table.append_column("tags", pa.ListArray.from_arrays(range(61), text))
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
+    with pytest.raises(ParquetError, match="row 1, column kind: text that is not valid UTF-8"):
+        featurized(source, tmp_path / "features", map=MAP)
+    featurized(source, tmp_path / "features", map=MAP, on_bad_row="quarantine", max_bad_rows=20)
+    bad = list(dkfeat.open_shards(tmp_path / "features").quarantine())
+    assert all("column kind: text that is not valid UTF-8" in row.message for row in bad)
+    assert [row.text.count("xfc") for row in bad] == [3] * 20
+    assert dkfeat.open_shards(tmp_path / "features").spec["input"]["classes"] == ["narrow", "wide"]
+
+
 def test_featurize__refuses_files_whose_columns_differ_in_kind(tmp_path):
     pq.write_table(make_table(40), tmp_path / "a.parquet")
     pq.write_table(make_table(40).set_column(1, "city", pa.array(range(40))), tmp_path / "b.parquet")
