@@ -182,7 +182,7 @@ def bad_row_options(command: Command) -> Command:
     return apply_options(command, on_bad_row, option_of(FeaturizeConfig, "max_bad_rows", default="1%", metavar="N"))
 
 
-def execution_options(command: Command, *, in_flight: bool = True) -> Command:
+def execution_options(command: Command) -> Command:
     """Give a command the fields of `ExecutionConfig`, ``--progress`` and `output_options`; see `run_arguments`."""
     of = partial(option_of, ExecutionConfig)
     return apply_options(
@@ -192,7 +192,6 @@ def execution_options(command: Command, *, in_flight: bool = True) -> Command:
         of("scheduler_file", metavar="FILE"),
         of("cluster", metavar="FILE"),
         options_of(ExecutionConfig, "n_workers", "threads_per_worker", "memory_limit"),
-        *([of("in_flight", hidden=True)] if in_flight else []),
         of("performance_report", metavar="FILE"),
         heading(OUTPUT),
         progress_option(),

@@ -38,8 +38,6 @@ class PlacementConfig(Settings):
     """Threads in each worker process."""
     memory_limit: int | str | None = None
     """Memory of each worker process, as in 4GiB; at least 512MiB. Left out: an equal share of the machine's memory."""
-    in_flight: Positive | None = None
-    """Tasks submitted to the scheduler at a time. Left out: twice the threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,7 +208,6 @@ def test_verify__a_model_whole_and_damaged(job, tmp_path):
         (("train", "x", "--epochs", "0"), "train: --epochs: 0 is not in the range x>=1\n"),
         (("completion", "tcsh"), "completion: SHELL: there is no 'tcsh'"),
         (("train", "x", "--epoch", "3"), "there is no option '--epoch'; did you mean '--epochs'?"),
-        (("train", "x", "--in-flight", "2"), "there is no option '--in-flight'"),
         (("train", "x", "--alpha", "nan"), "alpha=nan"),
         (("train", "x", "--class-weight", "balanced", "--class-weight", "1=2"), "LABEL=WEIGHT"),
         (("train", "x", "--class-weight", "1=2", "--class-weight", "1=3"), "the label 1 twice"),

@@ -17,28 +17,27 @@ from dkfeat.errors import ConfigError
 from tests.cli.test_commands import run
 
 ROOT = Path(__file__).parents[2]
-WHERE = ("scheduler", "scheduler_file", "cluster", "n_workers", "threads_per_worker", "memory_limit", "in_flight")
+WHERE = ("scheduler", "scheduler_file", "cluster", "n_workers", "threads_per_worker", "memory_limit")
 
 
 @pytest.mark.parametrize(
-    ("configured", "said", "elsewhere", "filled"),
+    ("configured", "said", "filled"),
     [
-        ({"n-workers": 4, "memory-limit": "1GiB"}, {}, False, {"n_workers": 4, "memory_limit": "1GiB"}),
-        ({"n_workers": 4}, {"n_workers": 2}, False, {"n_workers": 2}),
-        ({"n-workers": 4}, {"memory_limit": "1GiB"}, False, {"n_workers": 4, "memory_limit": "1GiB"}),
-        ({"scheduler": "tcp://a:1", "n-workers": 4}, {}, False, {"scheduler": "tcp://a:1"}),
-        ({"scheduler": "tcp://a:1"}, {"n_workers": 4}, False, {"n_workers": 4}),
-        ({"scheduler": "tcp://a:1"}, {"cluster": "slurm.yaml"}, False, {"cluster": "slurm.yaml"}),
-        ({"cluster": "slurm.yaml", "n-workers": 4}, {}, False, {"cluster": "slurm.yaml"}),
-        ({"n-workers": 4, "memory-limit": "1GiB"}, {"scheduler": "threads"}, False, {"n_workers": 4}),
-        ({"n-workers": 4}, {"scheduler": "synchronous"}, False, {}),
-        ({"n-workers": 4, "threads-per-worker": 2}, {"scheduler": "cluster"}, False, {"threads_per_worker": 2}),
-        ({"scheduler": "tcp://a:1", "n-workers": 4, "in-flight": 3}, {}, True, {"in_flight": 3}),
+        ({"n-workers": 4, "memory-limit": "1GiB"}, {}, {"n_workers": 4, "memory_limit": "1GiB"}),
+        ({"n_workers": 4}, {"n_workers": 2}, {"n_workers": 2}),
+        ({"n-workers": 4}, {"memory_limit": "1GiB"}, {"n_workers": 4, "memory_limit": "1GiB"}),
+        ({"scheduler": "tcp://a:1", "n-workers": 4}, {}, {"scheduler": "tcp://a:1"}),
+        ({"scheduler": "tcp://a:1"}, {"n_workers": 4}, {"n_workers": 4}),
+        ({"scheduler": "tcp://a:1"}, {"cluster": "slurm.yaml"}, {"cluster": "slurm.yaml"}),
+        ({"cluster": "slurm.yaml", "n-workers": 4}, {}, {"cluster": "slurm.yaml"}),
+        ({"n-workers": 4, "memory-limit": "1GiB"}, {"scheduler": "threads"}, {"n_workers": 4}),
+        ({"n-workers": 4}, {"scheduler": "synchronous"}, {}),
+        ({"n-workers": 4, "threads-per-worker": 2}, {"scheduler": "cluster"}, {"threads_per_worker": 2}),
     ],
 )
-def test_fill_where__what_was_said_counts_more(configured, said, elsewhere, filled):
+def test_fill_where__what_was_said_counts_more(configured, said, filled):
     with dask.config.set({"dkfeat": configured}):
-        found = fill_where(ExecutionConfig(**said), elsewhere=elsewhere)
+        found = fill_where(ExecutionConfig(**said))
     if said.get("scheduler") == "cluster":
         filled = filled | {"n_workers": 4}
     assert found == ExecutionConfig(**said | filled)

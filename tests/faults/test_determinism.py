@@ -185,7 +185,7 @@ def half_way(tiny_folder, tmp_path_factory):
     "change",
     [
         pytest.param({"scheduler": "cluster", "n_workers": 1, "memory_limit": "1GiB"}, marks=pytest.mark.cluster),
-        {"scheduler": "synchronous", "in_flight": 1, "progress": True},
+        {"scheduler": "synchronous", "progress": True},
     ],
     ids=lambda change: change["scheduler"],
 )

@@ -99,7 +99,6 @@ BUILT_IN = {
     "n-workers": "one for each core",
     "threads-per-worker": "1",
     "memory-limit": "a worker's share of all memory",
-    "in-flight": "twice the threads",
     "blocksize": "64MiB",
     "progress": "true",
     "no-worker-seconds": "600",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
 @option_of(SGD, "parts")
 @heading("Store")
 @storage_option("SHARDS and --out")
-@partial(execution_options, in_flight=False)
+@execution_options
 def train(shards: str, out: str | None, **options: Any) -> None:
     """Train a linear model on the shards in folder SHARDS.
 

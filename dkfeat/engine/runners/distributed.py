@@ -154,7 +154,6 @@ class ClientRunner:
     """The cluster behind a distributed client."""
 
     client: Client
-    in_flight: int | None = None
     expected_threads: int | None = None
     """Final number of threads of a cluster whose workers start one after another."""
     warned: set[str] = field(default_factory=set, init=False)
@@ -195,7 +194,7 @@ class ClientRunner:
             try:
                 self._tell(scheduler.register_worker_plugin, plugin=dumps(plugin), name=name, idempotent=False)
                 expected = probe(task)  # while workers import what the task needs
-                _Submissions(self.client, (name, plugin, expected), self.warned).drive(items, self.in_flight, done)
+                _Submissions(self.client, (name, plugin, expected), self.warned).drive(items, done)
             finally:
                 # running tasks stop at their next piece when the plugin is removed
                 with suppress(ValueError):  # the scheduler has not received it
@@ -260,13 +259,13 @@ class _Submissions:
         self._timeout = GATHER_SECONDS
         self._lost_before: float | None = None  # time of the last loss before the last result; None: not yet known
 
-    def drive(self, items: Sequence[Any], in_flight: int | None, done: Callable[[Any, Any], None]) -> None:
+    def drive(self, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """Submit all items in batches, as many as are wanted at a time, and pass on each item with its result."""
         batches = Batches(list(enumerate(items)), BATCH_SECONDS, MOST_IN_BATCH)
         try:
             while True:
                 self._refresh()
-                window = in_flight or max(2, 2 * sum(self._threads.values()))
+                window = max(2, 2 * sum(self._threads.values()))
                 self._submit(batches.take(window - len(self._pending), window))
                 if not self._pending:
                     return

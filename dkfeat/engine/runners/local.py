@@ -29,7 +29,6 @@ class LocalRunner:
 
     scheduler: str
     n_workers: int
-    in_flight: int | None
     pool: Executor
     """Threads, or this thread."""
     stop: threading.Event
@@ -49,7 +48,7 @@ class LocalRunner:
         """See `Runner.run`."""
         is_alone = self.scheduler == "synchronous"
         batches = Batches(items, JOINED_SECONDS, 1 if is_alone else MOST_JOINED)
-        window = 1 if is_alone else self.in_flight or 2 * self.n_workers
+        window = 1 if is_alone else 2 * self.n_workers
         pending: dict[Future[tuple[float, list[Any]]], tuple[Any, ...]] = {}
         try:
             while True:
@@ -68,16 +67,16 @@ class LocalRunner:
 
 
 @contextmanager
-def open_local(scheduler: str, n_workers: int, in_flight: int | None) -> Iterator[Runner]:
+def open_local(scheduler: str, n_workers: int) -> Iterator[Runner]:
     """Yield a runner, for threads with a pool; after the ``with`` block no task runs."""
     stop = threading.Event()
     if scheduler == "synchronous":
-        yield LocalRunner(scheduler, n_workers, in_flight, SynchronousExecutor(), stop)
+        yield LocalRunner(scheduler, n_workers, SynchronousExecutor(), stop)
         return
     threads = ThreadPoolExecutor(n_workers, thread_name_prefix="dkfeat")
     with threadpool_limits(max(1, CPU_COUNT // n_workers)):
         try:
-            yield LocalRunner(scheduler, n_workers, in_flight, threads, stop)
+            yield LocalRunner(scheduler, n_workers, threads, stop)
         finally:
             stop.set()
             threads.shutdown(cancel_futures=True)

@@ -18,7 +18,6 @@ from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.local import open_local
 from dkfeat.errors import ConfigError
 from dkfeat.messages import meant
-from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -60,14 +59,13 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
     """
     run = client if isinstance(client, ExecutionConfig) else ExecutionConfig()
     client = None if isinstance(client, ExecutionConfig) else client
-    if run.in_flight is not None:
-        check_integer(run.in_flight, "in_flight", low=1)
     given = [name for name in WHERE_OPTIONS if getattr(run, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} are given, but a run has one scheduler; choose one")
     if client is None and not given and run.n_workers is None and run.memory_limit is None:
         client = _active_client()
-    run = fill_where(run, elsewhere=client is not None)
+    if client is None:
+        run = fill_where(run)
     sizes = {name: getattr(run, name) for name in SIZES}
     cluster: Any = run.cluster
     n_threads = None
@@ -99,7 +97,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
             )
         if scheduler in LOCAL:
             n_workers, _ = share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
-            return open_local(scheduler, n_workers, run.in_flight)
+            return open_local(scheduler, n_workers)
         opening = _connection(scheduler)
     if run.performance_report is not None:
         from dkfeat.engine.runners.connect import check_report
@@ -108,7 +106,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
     return _open_client(opening, run, n_threads)
 
 
-def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
+def fill_where(run: ExecutionConfig) -> ExecutionConfig:
     """Fill in omitted settings from Dask's configuration.
 
     The configured scheduler or cluster is used only if no setting determines where tasks run. The configured number and
@@ -118,18 +116,16 @@ def fill_where(run: ExecutionConfig, *, elsewhere: bool) -> ExecutionConfig:
     ----------
     run : ExecutionConfig
         Settings; None stands for an omitted one.
-    elsewhere : bool
-        True if tasks run on an existing client; then only `in_flight` is filled in.
     """
     defaults = read_defaults()
-    if not elsewhere and all(getattr(run, name) is None for name in (*WHERE_OPTIONS, "n_workers", "memory_limit")):
+    if all(getattr(run, name) is None for name in (*WHERE_OPTIONS, "n_workers", "memory_limit")):
         run = replace(run, **{name: getattr(defaults, name) for name in WHERE_OPTIONS})
-    names = ["in_flight"]
-    if not elsewhere and run.scheduler_file is None and run.cluster is None:
+    names: tuple[str, ...] = ()
+    if run.scheduler_file is None and run.cluster is None:
         if run.scheduler in (None, "cluster", "processes", "multiprocessing"):
-            names += SIZES
+            names = SIZES
         elif run.scheduler == "threads":
-            names.append("n_workers")
+            names = ("n_workers",)
     return replace(run, **{name: getattr(defaults, name) for name in names if getattr(run, name) is None})
 
 
@@ -173,7 +169,7 @@ def _open_client(
 
     report = run.performance_report
     with opening as client, nullcontext() if report is None else performance_report(client, report):
-        yield ClientRunner(client, run.in_flight, n_threads)
+        yield ClientRunner(client, n_threads)
 
 
 def _check_client(client: object) -> None:

@@ -100,7 +100,7 @@ def test_local_runner__gives_every_result(scheduler):
 def test_local_runner__starts_tasks_in_the_order_given():
     order = []
     splits = fake_splits(30)[::-1]
-    with open_runner(ExecutionConfig(scheduler="synchronous", in_flight=20)) as runner:
+    with open_runner(ExecutionConfig(scheduler="synchronous")) as runner:
         runner.run(Double(), splits, lambda split, result: order.append(split))
     assert order == splits
 
@@ -126,7 +126,7 @@ def test_local_runner__error_arrives_with_its_place(scheduler):
 @pytest.mark.cluster
 def test_client_runner__first_error_stops_submission(cluster_client):
     started = []
-    runner = ClientRunner(cluster_client, in_flight=4)
+    runner = ClientRunner(cluster_client)
     with pytest.raises(ParseError) as caught:
         runner.run(FailAt(5, pause=0.01), fake_splits(200), lambda split, result: started.append(result))
     assert (caught.value.line, caught.value.column) == (7, 5)
@@ -135,14 +135,14 @@ def test_client_runner__first_error_stops_submission(cluster_client):
 
 
 @pytest.mark.fault("P-09")
-@pytest.mark.parametrize(("scheduler", "options", "most"), [("synchronous", {}, 1), ("threads", {"in_flight": 3}, 3)])
-def test_local_runner__few_short_batches_are_under_way(scheduler, options, most, monkeypatch):
+@pytest.mark.parametrize(("scheduler", "most"), [("synchronous", 1), ("threads", 4)])
+def test_local_runner__few_short_batches_are_under_way(scheduler, most, monkeypatch):
     sizes, pending = [], []
     run_batch = local.run_batch
     monkeypatch.setattr(local, "run_batch", lambda *args: sizes.append(len(args[1])) or run_batch(*args))
     wait = local.wait
     monkeypatch.setattr(local, "wait", lambda futures, **how: pending.append(len(futures)) or wait(futures, **how))
-    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2, **options)) as runner:
+    with open_runner(ExecutionConfig(scheduler=scheduler, n_workers=2)) as runner:
         assert run(runner, Double(), 3000) == {n: 2 * n for n in range(3000)}
     assert sum(sizes) == 3000
     assert max(pending) == most
@@ -151,7 +151,7 @@ def test_local_runner__few_short_batches_are_under_way(scheduler, options, most,
 
 @pytest.mark.fault("P-09")
 @pytest.mark.cluster
-def test_client_runner__in_flight_stays_bounded():
+def test_client_runner__tasks_under_way_stay_bounded():
     peak = Counter()
     with (
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -326,7 +326,6 @@ def test_client_runner__refuses_workers_with_too_little_memory():
         ({"n_workers": 1, "memory_limit": "12"}, "memory_limit='12'"),
         ({"scheduler": "cluster", "memory_limit": float("inf")}, "memory_limit=inf"),
         ({"scheduler": "cluster", "memory_limit": [1]}, r"memory_limit=\[1\]"),
-        ({"in_flight": 0}, "in_flight=0"),
         ({"n_workers": "2"}, "n_workers='2'"),
         ({"scheduler": "cluster", "threads_per_worker": 1.0}, r"threads_per_worker=1\.0"),
         ({"scheduler": ["threads"]}, r"scheduler=\['threads'\]"),

@@ -42,7 +42,6 @@ def test_golden__covers_the_source(golden, tiny_rows):
             {"scheduler": "processes", "n_workers": 1, "threads_per_worker": 2},
             marks=[pytest.mark.cluster, pytest.mark.slow],
         ),
-        {"scheduler": "threads", "in_flight": 3},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

@@ -198,7 +198,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
             dask.config.set({"dkfeat.no-worker-seconds": 8}),
             pytest.raises(ClusterError, match=message) as caught,
         ):
-            featurized(source, target, scheduler=address, progress=kill, in_flight=2)
+            featurized(source, target, scheduler=address, progress=kill)
         assert time.monotonic() - begin < 60
     assert caught.value.exit_code == 5
     assert not [record for record in caplog.records if record.name == "distributed.client" and record.exc_info]
