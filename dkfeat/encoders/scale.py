@@ -21,8 +21,8 @@ from dkfeat.kernels._rows import HeldColumns
 from dkfeat.maps._rows import count_rows, is_dask, take_rows, transform_blocks
 from dkfeat.validation import check_choice, check_integer, check_seed, rows_as_csr
 
-MOST_KNOTS = 1 << 22
-"""Knots of all columns, 32 MiB, unless more columns than a half of that occur: wide rows get fewer knots a column."""
+MOST_VALUES = 1 << 22
+"""Nonzeros of the drawn rows to which a scale is fitted, about: it bounds the knots of wide rows to 32 MiB."""
 
 
 class _FittedScale(NamedTuple):
@@ -83,10 +83,10 @@ class ColumnScale(OneToOneFeatureMixin, Encoder):
 
     Notes
     -----
-    Scaled values are between -1 and 1. For ranks, at most 1,024 of the drawn values of each column and sign are kept,
-    and fewer if all columns would have more than four million. A share is that of one of them at least. Values beyond
-    the largest drawn magnitude become 1 or -1, and so do all nonzeros of a column without drawn values (for ranks, of
-    their sign).
+    Scaled values are between -1 and 1. For ranks, at most 1,024 of the drawn values of each column and sign are kept;
+    a rank is that of the lowest of them at least. Values beyond the largest drawn magnitude become 1 or -1, and so do
+    all nonzeros of a column without drawn values (for ranks, of their sign). Of drawn rows with more than four million
+    nonzeros, every second, third or further row is used, which bounds memory.
 
     A strictly increasing function of a column that keeps zero at zero, applied before fit, changes no rank; a positive
     factor changes the results of "max" by rounding at most.
@@ -129,12 +129,11 @@ class ColumnScale(OneToOneFeatureMixin, Encoder):
             X = take_rows(X, choose_rows(seed, n_rows, N_DRAWN, STREAM_TABLE))
         X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
         rows = rows_as_csr(X[choose_rows(seed, X.shape[0], N_DRAWN, STREAM_TABLE)])
+        rows = rows[:: max(1, -(-rows.nnz // MOST_VALUES))]
         columns, sizes = _columns(rows, params), np.abs(rows.data.astype(np.float64))
         order = np.lexsort((sizes, columns))
         columns, starts, counts = np.unique(columns[order], return_index=True, return_counts=True)
         most = 1 if params["column_scale"] == "max" else N_KNOTS
-        while most > 2 and np.minimum(counts, most).sum() > MOST_KNOTS:
-            most //= 2
         kept = np.minimum(counts, most)
         bounds = np.concatenate([[0], np.cumsum(kept)])
         at = np.arange(bounds[-1]) - np.repeat(bounds[:-1], kept)  # of equal distances in rank, the last one for "max"

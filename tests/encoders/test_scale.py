@@ -123,12 +123,12 @@ def test_state__reads_back_and_depends_on_the_drawn_rows_alone(name, monkeypatch
 
 
 def test_knots__are_bounded_for_wide_rows(monkeypatch):
-    monkeypatch.setattr(scale, "MOST_KNOTS", 500)
+    monkeypatch.setattr(scale, "MOST_VALUES", 2000)
     X = some_rows()
     fitted = ColumnScale(random_state=0).fit(X)
-    assert len(fitted._fitted_arrays()["knots"]) <= 500
+    assert len(fitted._fitted_arrays()["knots"]) <= 2100
     full = ColumnScale(random_state=0).fit(X[:, :2])
-    assert np.abs(fitted.transform(X)[:, :2] - full.transform(X[:, :2])).max() < 0.3
+    assert np.abs(fitted.transform(X)[:, :2] - full.transform(X[:, :2])).max() < 0.5
 
 
 def test_featurize__scales_rows_of_every_format_alike(made, tmp_path, cluster_client):

@@ -145,7 +145,7 @@ def compare(
     if given.encoder is not None:
         names = [name for name in names if not name.endswith(RANK)]
         if not names:
-            raise ConfigError("the columns of a table are encoded by ranks already; name gcws in maps")
+            raise ConfigError("gcws-rank scales columns of numbers, but these rows have an encoder; name gcws in maps")
     fits = Fits(given, None if test_fraction else _source(test, settings.seed), settings, ends)
     n_rows = len(fits.y)
     sizes_of = {name: [size for size in sizes if size <= n_rows or not name.startswith("nystroem")] for name in names}

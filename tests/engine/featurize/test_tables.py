@@ -425,7 +425,7 @@ def test_model__says_that_it_takes_tables(made):
 def test_compare__trains_on_encoded_rows(tmp_path):
     pq.write_table(make_table(400), tmp_path / "a.parquet")
     source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
-    with pytest.raises(ConfigError, match="encoded by ranks already; name gcws"):
+    with pytest.raises(ConfigError, match="have an encoder; name gcws"):
         dkfeat.compare(source, maps="gcws-rank", progress=False)
     comparison = dkfeat.compare(source, maps=["gcws", "gcws-rank"], n_components=64, baselines="exact", progress=False)
     assert min(result.accuracy for result in comparison.results) > 0.75  # one of two classes is 0.5
