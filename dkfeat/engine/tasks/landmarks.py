@@ -161,12 +161,12 @@ def load_encoder(spec: Mapping[str, Any], *storages: Storage) -> Encoder | None:
     """Make the encoder of a spec, as `load_map` makes its map; None if it has none."""
     if "encoder" not in spec:
         return None
-    name = spec["encoder"].get("encoder")
+    arrays, name = _arrays("encoder", spec, storages), spec["encoder"].get("encoder")
     if name not in CLASSES:
         raise SpecConflictError(
             f"the spec names the encoder {name!r}, but the known ones are {', '.join(CLASSES)}; update dkfeat"
         )
-    return encoder_class(name).from_spec(spec["encoder"], _arrays("encoder", spec, storages))
+    return encoder_class(name).from_spec(spec["encoder"], arrays)
 
 
 def _arrays(kind: str, spec: Mapping[str, Any], storages: Sequence[Storage]) -> dict[str, NDArray[Any]]:
