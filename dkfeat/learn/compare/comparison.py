@@ -158,6 +158,12 @@ class Comparison:
             f"{table}\n\nrecommended: {chosen.name}, {chosen.k:,} components, {chosen.row_bytes:,} bytes a row, "
             f"with {chosen.accuracy:.2%} of the {self.n_test:,} test rows right\n"
             f"chosen on {self.n_validation:,} held-out training rows: {held_out_accuracy(chosen):.2%} right, {reason}\n"
+            + "".join(
+                f"no map that was tried is as good as the linear model of the rows themselves, with "
+                f"{held_out_accuracy(each):.2%} of the held-out rows right: use that, or compare more components\n"
+                for each in self.results
+                if each.name == "linear" and self.is_better(each, best)
+            )
             + "".join(f"cut short: {each.describe()}\n" for each in self.results if each.is_cut_short)
             + "".join(f"left out: {each.describe()}\n" for each in self.left_out)
         )
