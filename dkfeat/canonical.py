@@ -27,8 +27,6 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 """An integer of at least 0 that fits 64 signed bits."""
 Positive = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 """An integer of at least 1 that fits 64 signed bits."""
-Amount = Annotated[float, msgspec.Meta(ge=0)]
-"""A number of at least 0."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 """A number from 0 to 1."""
 Name = Annotated[str, msgspec.Meta(min_length=1)]

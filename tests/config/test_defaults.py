@@ -31,6 +31,7 @@ WHERE = ("scheduler", "scheduler_file", "cluster", "n_workers", "threads_per_wor
         ({"scheduler": "tcp://a:1"}, {"cluster": "slurm.yaml"}, {"cluster": "slurm.yaml"}),
         ({"cluster": "slurm.yaml", "n-workers": 4}, {}, {"cluster": "slurm.yaml"}),
         ({"n-workers": 4, "memory-limit": "1GiB"}, {"scheduler": "threads"}, {"n_workers": 4}),
+        ({"n-workers": 4}, {"scheduler": "threading"}, {"n_workers": 4}),
         ({"n-workers": 4}, {"scheduler": "synchronous"}, {}),
         ({"n-workers": 4, "threads-per-worker": 2}, {"scheduler": "cluster"}, {"threads_per_worker": 2}),
     ],

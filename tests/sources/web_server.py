@@ -14,12 +14,9 @@ import pytest
 
 @dataclass
 class Kept:
-    """A file of the server with its version, and how it is served."""
+    """A file of the server, and how it is served."""
 
     content: bytes
-    etag: str | None = '"v1"'
-    modified: str | None = "Tue, 01 Jan 2019 00:00:00 GMT"
-    ranges: bool = True
     redirect: str | None = None
     status: int | None = None
     cuts: list[int] = field(default_factory=list)
@@ -29,9 +26,9 @@ class Kept:
 @dataclass
 class WebServer:
     files: dict[str, Any] = field(default_factory=dict)
-    """A file, or the content of one without a version, by path."""
+    """A file, or its content, by path."""
     headers: dict[str, str | None] = field(default_factory=dict)
-    """Headers of each response beside those of length, range and version; None: leave this header out."""
+    """Headers of each response beside those of length and range; None: leave this header out."""
     missing: int = 404
     """Status of the answers for other paths."""
     faults: list[int] = field(default_factory=list)
@@ -54,10 +51,6 @@ class WebServer:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
-
-    @property
-    def ranges(self) -> list[str | None]:
-        return [asked for _, asked in self.requests]
 
     def url(self, path: str, query: str = "", user: str = "") -> str:
         return f"http://{user}{'@' * bool(user)}{self.address[7:]}{path}{'?' * bool(query)}{query}"
@@ -85,21 +78,21 @@ class _Handler(BaseHTTPRequestHandler):
         web.requests.append((self.path, asked))
         self.close_connection = True
         kept = web.files.get(urlsplit(self.path).path)
-        kept = Kept(kept, etag=None, modified=None) if isinstance(kept, bytes) else kept
+        kept = Kept(kept) if isinstance(kept, bytes) else kept
         if web.faults or kept is None or kept.status is not None:
             return self.send_error(web.faults.pop() if web.faults else web.missing if kept is None else kept.status)
         if kept.redirect is not None:
             return self._answer(302, {"Location": kept.redirect, "Content-Length": "0"})
         content, status, first, last = kept.content, 200, 0, len(kept.content) - 1
-        if asked is not None and kept.ranges and self.headers.get("If-Range") in (None, kept.etag, kept.modified):
+        if asked is not None:
             low, _, high = asked.removeprefix("bytes=").partition("-")
             if int(low) > last:
                 return self.send_error(416)
             status, first, last = 206, min(int(low) + web.shift, last), min(int(high or last) + web.shift, last)
         hidden = web.hidden_bytes * (self.command == "HEAD")
         place = {"Content-Range": f"bytes {first}-{last}/{len(content)}" if status == 206 else None}
-        version = {"ETag": kept.etag, "Last-Modified": kept.modified, "Accept-Ranges": "bytes"}
-        self._answer(status, {"Content-Length": str(last + 1 - first - hidden)} | place | version | web.headers)
+        length = {"Content-Length": str(last + 1 - first - hidden), "Accept-Ranges": "bytes"}
+        self._answer(status, length | place | web.headers)
         if self.command == "GET":
             self._send(kept, content[first : last + 1], first)
         return None

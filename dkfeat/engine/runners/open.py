@@ -122,9 +122,10 @@ def fill_where(run: ExecutionConfig) -> ExecutionConfig:
         run = replace(run, **{name: getattr(defaults, name) for name in WHERE_OPTIONS})
     names: tuple[str, ...] = ()
     if run.scheduler_file is None and run.cluster is None:
-        if run.scheduler in (None, "cluster", "processes", "multiprocessing"):
+        scheduler = SYNONYMS.get(str(run.scheduler), run.scheduler)
+        if scheduler in (None, "cluster"):
             names = SIZES
-        elif run.scheduler == "threads":
+        elif scheduler == "threads":
             names = ("n_workers",)
     return replace(run, **{name: getattr(defaults, name) for name in names if getattr(run, name) is None})
 

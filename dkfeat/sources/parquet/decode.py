@@ -412,4 +412,5 @@ def _values(array: pa.Array) -> list[Any]:
     """Return values of any type; text may be invalid UTF-8."""
     if not is_text(array.type):
         return list(array.to_pylist())
-    return [value and value.decode(errors="backslashreplace") for value in array.cast(pa.large_binary()).to_pylist()]
+    values = array.cast(pa.large_binary()).to_pylist()
+    return [None if value is None else value.decode(errors="backslashreplace") for value in values]

@@ -234,6 +234,7 @@ def test_labels__that_are_no_utf_8_are_bad_rows(tmp_path):
     text = pa.Array.from_buffers(pa.string(), 60, words.buffers())
     table = make_table(60).set_column(5, "kind", text).set_column(1, "city", text)
     table = table.append_column("tags", pa.ListArray.from_arrays(range(61), text))
+    table = table.append_column("note", pa.array(["x", "", "y"] * 20))
     pq.write_table(table, tmp_path / "a.parquet")
     source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
     with pytest.raises(ParquetError, match="row 1, column kind: text that is not valid UTF-8"):
@@ -242,6 +243,7 @@ def test_labels__that_are_no_utf_8_are_bad_rows(tmp_path):
     bad = list(dkfeat.open_shards(tmp_path / "features").quarantine())
     assert all("column kind: text that is not valid UTF-8" in row.message for row in bad)
     assert [row.text.count("xfc") for row in bad] == [3] * 20
+    assert all("note=''" in row.text for row in bad)
     assert dkfeat.open_shards(tmp_path / "features").spec["input"]["classes"] == ["narrow", "wide"]
 
 
