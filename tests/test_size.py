@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_844
+MOST_CODE = 29_854
 MOST_MODULES = 202
-MOST_TEST_LINES = 37_823
+MOST_TEST_LINES = 37_831
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -260,7 +260,8 @@ def build_encoder(params: Mapping[str, Any] | None) -> Any:
     _check_known("the encoder", params, declared)
     names = [name for name in ENCODERS if all(name in declared[param] for param in params)]
     if not names:
-        raise ConfigError(f"{' and '.join(params)} are parameters of different encoders; leave one out")
+        given = " and ".join(f"{param} ({flag_of(param)})" for param in params)
+        raise ConfigError(f"{given} are parameters of different encoders; leave one out")
     encoder: Any = encoder_class(names[0])(**params)
     encoder._checked_params()
     return encoder

@@ -288,9 +288,11 @@ def with_encoder(
     if found.is_table == encoder.takes_tables:
         return found
     if not is_auto:
-        wanted = "the columns of a table in Parquet files" if encoder.takes_tables else "rows of numbers"
+        flags, wanted = "--column-scale", "rows of numbers"
+        if encoder.takes_tables:
+            flags, wanted = "--categories, --missing", "the columns of a table in Parquet files"
         raise ConfigError(
-            f"encoder={encoder!r:.100} is for {wanted}, but these rows are read as "
+            f"encoder={encoder!r:.100} ({flags}) is for {wanted}, but these rows are read as "
             f"{getattr(found, 'features_as', found.kind)}; leave it out"
         )
     return found.replaced(encoder=None)

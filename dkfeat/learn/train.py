@@ -152,7 +152,9 @@ def train(
     data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
     data.check_features()
     if warning := scale_warning(recorded_shares(read_logs(data.shards.storage)), data.spec["input"]):
-        logger.warning("%s: when these shards were made, %s", data.shards.storage.url, warning)
+        logger.warning(
+            "%s: in the rows of these shards, %s, and featurize them again", data.shards.storage.url, warning
+        )
     others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
     for name, other in others.items():
         shards = f"the {name} shards"

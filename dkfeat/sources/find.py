@@ -188,10 +188,10 @@ def _hidden_files(pattern: str) -> list[str]:
     return sorted(os.path.relpath(path, fixed or ".") for path in found if os.path.isfile(path))  # noqa: PTH113
 
 
-def warn_of_left_out(where: str, names: Sequence[str], why: str) -> None:
-    """Warn of files that a pattern or a folder leaves out, if there are any."""
+def warn_of_left_out(where: str, names: Sequence[str], why: str, what: str = "file") -> None:
+    """Warn of files that a pattern or a folder leaves out, or of columns of a file, if there are any."""
     if names:
-        counts, shown = counted(len(names), "file", "is", "are"), ", ".join(names[:_MOST_SHOWN])
+        counts, shown = counted(len(names), what, "is", "are"), ", ".join(names[:_MOST_SHOWN])
         logger.warning("%s: %s left out, such as %s: %s", printable(where), counts, printable(shown), why)
 
 

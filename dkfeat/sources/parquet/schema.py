@@ -11,12 +11,14 @@ import pyarrow as pa
 from dkfeat.blocks import KEPT_TYPES, SourceFile
 from dkfeat.errors import ConfigError, InputError, ParquetError
 from dkfeat.messages import meant, printable
+from dkfeat.sources.find import warn_of_left_out
 from dkfeat.sources.options import dtype_of_labels
 from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, storage_type
 
 _VECTOR = "features"
 _PAIR = ("indices", "values")
 _SHOWN = 12
+_NOT_NUMBERS = "features are read as numbers; all columns are encoded by default for gcws and dart, else with encoder="
 _FLAGS = {"query_id": "--query-column"}
 """Command-line options whose name differs from that of their parameter."""
 
@@ -35,11 +37,11 @@ class Schema:
         self._counts = Counter(schema.names)
         self._index = _pandas_index(schema)
         self._types = {item.name: storage_type(item.type) for item in schema}
-        self._path = printable(file.url)
+        self.path = printable(file.url)
 
     def error(self, column: str, reason: str) -> ParquetError:
         """Make an error about a column."""
-        return ParquetError(reason, path=self._path, column=printable(column))
+        return ParquetError(reason, path=self.path, column=printable(column))
 
     def type_of(self, column: str, use: str) -> pa.DataType:
         """Return the type of a column that is read for the option `use`."""
@@ -49,7 +51,7 @@ class Schema:
             if not hint:
                 hint = f"; pass {use}= ({_FLAGS.get(use, f'--{use}')})"
                 hint += ", or label=None (--no-label) if rows have none" if use == "label" else ""
-            if f"/{column}=" in self._path:
+            if f"/{column}=" in self.path:
                 hint = "; values in names of folders are not read: write them into the files as a column"
             raise self.error(column, f"there is no such column: the file has {shown or 'none'}{hint}")
         if self._counts[column] > 1:
@@ -69,7 +71,7 @@ class Schema:
         try:
             encoder.check_schema(pa.schema([(name, self._types[name]) for name in names if name in self._types]))
         except InputError as fault:
-            raise ParquetError(str(fault), path=self._path) from None
+            raise ParquetError(str(fault), path=self.path) from None
 
     def has_vector(self, column: str) -> bool:
         """Return True if there is a column of this name that holds vectors or structs."""
@@ -118,6 +120,9 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
                 schema.check_encoder(options.encoder, features)
                 known = {column.name for column in options.encoder.describe()}
                 features = tuple(name for name in features if name in known)
+            if features and not takes_all:
+                others = [name for name in schema.columns(used) if name not in features]
+                warn_of_left_out(schema.path, others, _NOT_NUMBERS, "column")
         if not features:
             reason = (
                 "no column of numbers is left for features; name those to read by features= (--features), a column of "
