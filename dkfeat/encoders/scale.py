@@ -65,7 +65,7 @@ class ColumnScale(OneToOneFeatureMixin, Encoder):
     seed_ : int
         Seed in use, in [0, 2^64).
     n_features_out : int
-        Number of columns of `transform`, n_features_in_.
+        Number of columns of `transform`: `n_features_in_`.
 
     Raises
     ------
@@ -173,7 +173,7 @@ class ColumnScale(OneToOneFeatureMixin, Encoder):
 
     @property
     def n_features_out(self) -> int:
-        """Number of columns of `transform`, n_features_in_."""
+        """Number of columns of `transform`: `n_features_in_`."""
         self._state()
         return int(self.n_features_in_)
 
