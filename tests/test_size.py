@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_854
+MOST_CODE = 29_851
 MOST_MODULES = 202
 MOST_TEST_LINES = 37_831
 

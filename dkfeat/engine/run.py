@@ -187,12 +187,9 @@ class _Totals:
     @property
     def drift(self) -> list[str]:
         """Descriptions of the first columns that differ much from the rows to which the encoder was fitted."""
-        source = self._job.source
-        return (
-            source.encoder.describe().drift(self._odd, self._n_good)[:_SHOWN]
-            if source.is_table and source.is_encoded
-            else []
-        )
+        if not self._n_good:  # rows that no encoder of tables has counted
+            return []
+        return self._job.source.encoder.describe().drift(self._odd, self._n_good)[:_SHOWN]
 
     @property
     def column_shares(self) -> dict[int, int]:
@@ -266,9 +263,9 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
     if totals.rounded is not None:
         split, row = totals.rounded
         logger.warning("%s", source.describe_rounded(split.files[row.file], row))
-    if totals.drift:
+    if drift := totals.drift:
         text = "%s: columns differ from the rows to which the encoder was fitted: %s; use a new target for new ranks"
-        logger.warning(text, url, "; ".join(totals.drift))
+        logger.warning(text, url, "; ".join(drift))
     if source.label_dtype == "int64":  # other labels may be values of a regression
         _warn_of_new_labels(run, totals.labels, source)
     if warning := scale_warning(totals.column_shares, source.to_mapping()):

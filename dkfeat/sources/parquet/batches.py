@@ -230,7 +230,7 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
             )
         features = set(options.features or ()) & set(columns) - set(options.filter_columns)
         types = {item.name: storage_type(item.type) for item in parquet.schema_arrow if item.name in features}
-        of_table = options.is_table and options.encoder is not None
+        of_table = options.is_table and options.has_table_encoder
         unread = {name: kind for name, kind in types.items() if of_table and not options.encoder.encodes(kind)}
         yield SplitReader(parquet, split, footer, list(columns), unread)
 
