@@ -51,6 +51,7 @@ nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
+nb_execution_show_tb = True
 nb_merge_streams = True
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # it tells of each notebook that it runs
 
