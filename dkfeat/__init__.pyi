@@ -1,4 +1,3 @@
-from dkfeat import datasets as datasets
 from dkfeat import errors as errors
 from dkfeat import kernels as kernels
 from dkfeat import neighbors as neighbors

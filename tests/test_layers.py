@@ -15,7 +15,7 @@ PACKAGE = ROOT / "dkfeat"
 BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "messages", "validation"}
 ENGINE_AND_BELOW = BOTTOM | {"compiled", "encoders", "kernels", "projections", "maps", "theory"}
 ENGINE_AND_BELOW |= {"filesystems", "sources", "store", "engine"}
-ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "datasets", "doctor", "cli", "__init__"}
+ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "doctor", "cli", "__init__"}
 
 # layer: (parts of dkfeat it may import, packages from outside it may import)
 TABLE = {
@@ -41,7 +41,6 @@ TABLE = {
     "sources": ({"sources", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy", "zstandard"}),
     "store": ({"store", "filesystems", *BOTTOM}, {"pyarrow", "fsspec", "numpy", "scipy"}),
     "theory": ({"theory", "validation", "errors"}, {"numpy", "scipy"}),
-    "datasets": ({"datasets", "filesystems", "sources", "store", *BOTTOM}, set()),
     "engine": (
         ENGINE_AND_BELOW,
         {"dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}

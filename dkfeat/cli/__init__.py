@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 import dkfeat
-from dkfeat.cli.commands.demo import datasets, demo
+from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.featurize import featurize, plan
 from dkfeat.cli.commands.inspect import inspect, quarantine, report, status
 from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
@@ -78,7 +78,7 @@ def cli(traceback: bool) -> None:
 
 
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "First steps": (demo, datasets, doctor),
+    "First steps": (demo, doctor),
     "From rows to features": (plan, featurize, compare),
     "Models": (train, predict, evaluate),
     "Neighbours and duplicates": (neighbors, index, duplicates, drop_duplicates),

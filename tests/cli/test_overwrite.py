@@ -77,7 +77,6 @@ def contents(folder):
         "train shards --out model --checkpoint model/state",
         "featurize rows.svm --map gcws --out shards/data",
         "demo --out shards/demo",
-        "datasets fetch letter --folder shards/data",
     ],
 )
 def test_commands__leave_inputs_data_sets_and_models_alone(made, monkeypatch, command):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
-from dkfeat.datasets import DATASETS
 from dkfeat.doctor import checks
 from tests.docs.pages import DOCS, blocks, run_page, texts
 from tests.doctor.lines import ALWAYS
@@ -126,25 +124,6 @@ def test_train_page__runs():
     assert Path("state", "checkpoint").exists()
     made = {path.name for path in Path("comparison").iterdir()}
     assert made == {"comparison.txt", "comparison.json", "accuracy.png"}
-
-
-def test_datasets_page__runs_where_files_were_put_by_hand(tmp_path, monkeypatch, capsys):
-    draw = random.Random(0)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DKFEAT_CACHE", str(tmp_path / "cache"))
-    for file in DATASETS["letter"].files.values():
-        labels = [draw.randrange(1, 27) for _ in range(file.rows)]
-        text = "".join(f"{label} {1 + label % 16}:0.5\n" for label in labels)
-        for folder in ("data", "cache/datasets"):
-            (tmp_path / folder / "letter").mkdir(parents=True, exist_ok=True)
-            (tmp_path / folder / "letter" / file.name).write_text(text)
-
-    def fewer(text):
-        return text.replace("512", "16").replace("--out model", "--out model --epochs 1")
-
-    names = run_page("how-to/datasets.md", fewer)
-    assert names["letter"].train.parts[-3:] == ("datasets", "letter", "letter.scale")
-    assert "26 classes; https://www.csie.ntu.edu.tw/" in capsys.readouterr().out
 
 
 def test_doctor_page__runs_and_shows_the_lines_that_there_are(monkeypatch, tmp_path):

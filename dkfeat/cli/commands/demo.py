@@ -1,21 +1,17 @@
-"""``dkfeat demo`` and ``dkfeat datasets``: a first experiment on real data, and public data sets."""
+"""``dkfeat demo``: a first experiment on real data."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from dkfeat.cli.declared import LOCAL_FOLDER, Choice
-from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading
+from dkfeat.cli.declared import LOCAL_FOLDER
+from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import output_options
-from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_result, summary, table
+from dkfeat.cli.output import JSON, is_given, is_quiet, note, summary
 from dkfeat.messages import printable
-
-if TYPE_CHECKING:
-    from dkfeat.datasets import DatasetInfo
-
 
 HELD_OUT = 0.5
 """Share of rows kept for testing."""
@@ -122,87 +118,3 @@ def _measure(train_file: str, test_file: str, train_shards: str, model_folder: s
         "accuracy": model.history[-1]["test_accuracy"],
         "bytes_per_row": data.manifest.size / max(1, data.n_rows),
     }
-
-
-@click.group(cls=DkfeatGroup)
-def datasets() -> None:
-    """Download public data sets.
-
-    They are part of the LIBSVM collection, and used in papers on kernels. Files
-    are kept in ~/.cache/dkfeat (or $XDG_CACHE_HOME/dkfeat, or $DKFEAT_CACHE) and
-    not downloaded again.
-
-    For example:
-      dkfeat datasets list
-      dkfeat datasets fetch letter
-    """
-
-
-@datasets.command(name="list", cls=DkfeatCommand)
-@click.option("--folder", type=LOCAL_FOLDER, metavar="DIR", help="Folder of the files, if not the cache folder.")
-@output_options
-def list_(folder: str | None) -> None:
-    """List the data sets, and whether they are downloaded.
-
-    Rows, columns and classes are as the collection states them. A data set
-    without test rows is one file, which you can divide yourself.
-
-    For example:
-      dkfeat datasets list
-      dkfeat datasets list --json | jq -r 'select(.rows.train > 1e6).name'
-    """
-    from dkfeat.datasets import DATASETS, cache_folder
-
-    parent = Path(folder) if folder else cache_folder() / "datasets"
-    rows: list[tuple[str, ...]] = [("name", "rows", "test rows", "columns", "classes", "here", "about")]
-    for name, info in DATASETS.items():
-        paths = {part: parent / name / file.name for part, file in info.files.items()}
-        here = {part: str(path) for part, path in paths.items() if path.exists()}
-        print_result(_known(info) | {"files": here})
-        counts = [f"{info.train.rows:,}", "" if info.test is None else f"{info.test.rows:,}"]
-        is_here = "" if not here else "yes" if len(here) == len(paths) else next(iter(here))
-        rows.append((name, *counts, f"{info.n_features:,}", f"{info.n_classes:,}", is_here, info.title))
-    table(rows, right=range(1, 5))
-    if not is_given(JSON):
-        note(err=True)
-        note(f"`dkfeat datasets fetch NAME` downloads one to {parent}", err=True)
-
-
-def _complete_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from dkfeat.datasets import DATASETS
-
-    return [name for name in DATASETS if name.startswith(incomplete)]
-
-
-@datasets.command(cls=DkfeatCommand)
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_names)
-@click.option("--part", type=Choice(["train", "test"]), help="Fetch only one of the files.")
-@click.option("--folder", type=LOCAL_FOLDER, metavar="DIR", help="Folder for the files, if not the cache folder.")
-@output_options
-def fetch(names: tuple[str, ...], **options: Any) -> None:
-    """Download data sets that are not in the cache, and print the paths of their files.
-
-    A file that exists is used as it is. Without a network, the error names the
-    file and the folder to put it in; behind a proxy, set https_proxy.
-
-    For example:
-      dkfeat datasets fetch letter satimage
-      train=$(dkfeat datasets fetch letter --part train)
-      dkfeat featurize "$train" --out features/train
-    """
-    from dkfeat.datasets import fetch as download
-    from dkfeat.datasets import find_dataset
-
-    for name in names:
-        find_dataset(name)  # so that a wrong name is an error before the others are downloaded
-    for name in names:
-        note(f"{name}: fetching what is missing …", err=True)
-        one = download(name, **options)
-        print_result(_known(one.info) | {"files": {part: str(path) for part, path in one.paths.items()}})
-        for path in one.files:
-            echo(str(path), raw=True)  # scripts use it as it is
-
-
-def _known(info: DatasetInfo) -> dict[str, Any]:
-    known = {name: getattr(info, name) for name in ("name", "title", "n_features", "n_classes", "page")}
-    return known | {"rows": {part: file.rows for part, file in info.files.items()}}
