@@ -21,7 +21,7 @@ from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
 from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, index, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.run import run
-from dkfeat.cli.commands.settings import completion, config, doctor
+from dkfeat.cli.commands.settings import config, doctor
 from dkfeat.cli.commands.train import compare, train
 from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import LOG, DkfeatCommand, DkfeatGroup, guarded_stderr
@@ -84,7 +84,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Neighbours and duplicates": (neighbors, index, duplicates, drop_duplicates),
     "Content and state of a folder": (inspect, report, status, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
-    "Settings": (run, config, completion),
+    "Settings": (run, config),
 }
 for title, commands in _SECTIONS.items():
     cli.add_section(title, commands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -80,15 +80,13 @@ class DefaultsConfig(PlacementConfig):
         Settings.__post_init__(self)
 
     @classmethod
-    def of_dask(cls, mapping: Any, origin: Callable[[str], str]) -> Self:
+    def of_dask(cls, mapping: Any) -> Self:
         """Read the keys under ``dkfeat`` of Dask's configuration, with dashes or underscores.
 
         Parameters
         ----------
         mapping : mapping of str to plain values
             None counts as empty.
-        origin : callable
-            Returns the origin of a key, with dashes, or of the whole mapping for "", for an error.
 
         Raises
         ------
@@ -97,30 +95,22 @@ class DefaultsConfig(PlacementConfig):
 
         Examples
         --------
-        >>> DefaultsConfig.of_dask({"n-workers": 4}, str).n_workers
+        >>> DefaultsConfig.of_dask({"n-workers": 4}).n_workers
         4
-        >>> DefaultsConfig.of_dask({"memory-limt": "4GiB"}, lambda key: "a.yaml")
+        >>> DefaultsConfig.of_dask({"memory-limt": "4GiB"})
         Traceback (most recent call last):
-        dkfeat.errors.ConfigError: dkfeat.memory-limt: unknown key; did you mean 'memory-limit'? (set by a.yaml)
+        dkfeat.errors.ConfigError: dkfeat.memory-limt: unknown key; did you mean 'memory-limit'? (Dask's configuration)
         """
         given = {} if mapping is None else mapping
         if isinstance(given, Mapping):
             given = {str(key).replace("-", "_"): value for key, value in given.items()}
-        key = ""
         try:
-            for key in given if isinstance(given, Mapping) else ():
-                cls.from_mapping({key: given[key]}, place="dkfeat")
-            key = ""
             return cls.from_mapping(given, place="dkfeat")
         except ConfigError as error:
             text = str(error)
-            for name in (key, *(item.name for item in fields(cls))):
-                text = text.replace(name, _dashed(name))
-            raise ConfigError(f"{text} (set by {origin(_dashed(key))})") from None
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
+            for name in (*(given if isinstance(given, Mapping) else ()), *(item.name for item in fields(cls))):
+                text = text.replace(name, name.replace("_", "-"))
+            raise ConfigError(f"{text} (Dask's configuration)") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,7 @@ def test_predict__labels_alone_are_no_object(words):
 
 def test_every_command__offers_an_object_or_prints_something_else():
     without = {name for name, command in cli.commands.items() if "as_json" not in {p.name for p in command.params}}
-    assert without <= {"completion", "config"}  # a script for shells; a group of commands
+    assert without <= {"config"}  # a group of commands
 
 
 def test_print_json__has_numbers_that_all_readers_know(capsys):

@@ -1,8 +1,6 @@
 """Defaults of Dask's configuration: where they apply, what counts more, and what is refused."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import dask
@@ -59,7 +57,7 @@ def test_open_runner__takes_what_is_configured():
 @pytest.mark.parametrize(
     ("configured", "words"),
     [
-        ({"n-worker": 4}, "dkfeat.n-worker: unknown key; did you mean 'n-workers'? (set by this process)"),
+        ({"n-worker": 4}, "dkfeat.n-worker: unknown key; did you mean 'n-workers'? (Dask's configuration)"),
         ({"memory_limt": 4}, "did you mean 'memory-limit'?"),
         ({"zzz": 1}, "the keys are scheduler, scheduler-file, cluster"),
         ({"n-workers": "many"}, "dkfeat.n-workers: expected a whole number or nothing, got 'many' (text)"),
@@ -124,39 +122,6 @@ def test_load_job__takes_what_the_file_leaves_out(tmp_path):
         job.write_text("featurize: [1]\nrun: 3\n")
         with pytest.raises(ConfigError, match=r"featurize\[0\]|run: expected"):
             load_job(str(job))
-
-
-def test_config_show__tells_values_and_where_they_were_set(tmp_path, monkeypatch):
-    """In a process of its own: Dask reads its files when it is imported."""
-    (tmp_path / "dkfeat.yaml").write_text("dkfeat: {n_workers: 4, memory-limit: 1GiB}\n")
-    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
-    monkeypatch.setenv("DASK_DKFEAT__MEMORY_LIMIT", "2GiB")
-    program = "from dkfeat.cli import main; main()"
-
-    def call(*words):
-        command = [sys.executable, "-c", program, *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-    told = json.loads(call("config", "show", "--json").stdout)
-    settings = told["settings"]
-    assert settings["n-workers"] == {"value": 4, "from": str(tmp_path / "dkfeat.yaml")}
-    assert settings["memory-limit"] == {"value": "2GiB", "from": "environment variable DASK_DKFEAT__MEMORY_LIMIT"}
-    assert settings["blocksize"] == {"value": None, "from": None}
-    assert told["places"][-1] == str(tmp_path)
-    (tmp_path / "dkfeat.yaml").write_text("dkfeat: {n_workers: [}\n")
-    broken = call("config", "show")
-    assert broken.returncode == 2
-    assert str(tmp_path / "dkfeat.yaml") in broken.stderr
-    assert "Traceback" not in broken.stderr
-
-
-def test_config_show__is_a_table_for_people():
-    with dask.config.set({"dkfeat.progress": False, "dkfeat.scheduler": "tcp://a:1\x1b[2J"}):
-        text = run("config", "show").stdout
-    assert "\x1b" not in text
-    lines = {line.split()[0]: line for line in text.splitlines() if line}
-    assert lines["progress"].split() == ["progress", "false", "this", "process"]
-    assert lines["blocksize"].split() == ["blocksize", "64MiB"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "conf").rglob("*.yaml")), ids=lambda path: path.stem)

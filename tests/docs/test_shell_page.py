@@ -61,4 +61,4 @@ def test_defaults_page__lists_every_key():
         item.name.replace("_", "-") for item in fields(DefaultsConfig)
     ]
     (example,) = texts("how-to/defaults.md", "yaml")
-    assert DefaultsConfig.of_dask(yaml.safe_load(example)["dkfeat"], str).n_workers == 4
+    assert DefaultsConfig.of_dask(yaml.safe_load(example)["dkfeat"]).n_workers == 4

@@ -1,4 +1,4 @@
-"""``dkfeat doctor``, ``config`` and ``completion``: the machine, defaults, settings files, and completion in shells."""
+"""``dkfeat doctor`` and ``config``: the machine, and settings files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import get_completion_class
 
-from dkfeat.cli.declared import Choice, option_of
+from dkfeat.cli.declared import option_of
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading
 from dkfeat.cli.options import output_options, storage_option
-from dkfeat.cli.output import echo, is_quiet, note, print_result, table
+from dkfeat.cli.output import echo, is_quiet, note, print_result
 from dkfeat.config import ExecutionConfig
 from dkfeat.messages import printable
 
@@ -32,7 +30,7 @@ WIDEST_NAME = len("compiled loops ")
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Check this Dask scheduler and its workers. Left out: the default of `dkfeat config show`.",
+    help="Check this Dask scheduler and its workers. Left out: the default of Dask's configuration.",
 )
 @option_of(ExecutionConfig, "scheduler_file", metavar="FILE")
 @click.option(
@@ -94,21 +92,9 @@ def _show(check: Check) -> None:
         echo(f"{'':<{WIDEST_NAME + 6}}  → {check.to_do}")
 
 
-BUILT_IN = {
-    "scheduler": "threads",
-    "n-workers": "one for each core",
-    "threads-per-worker": "1",
-    "memory-limit": "a worker's share of all memory",
-    "blocksize": "64MiB",
-    "progress": "true",
-    "no-worker-seconds": "600",
-}
-"""Values of settings for which no default is set."""
-
-
 @click.group(cls=DkfeatGroup)
 def config() -> None:
-    """Show the current defaults; check settings files.
+    """Check settings files.
 
     Defaults are the keys under `dkfeat` in Dask's configuration, as in the file
     ~/.config/dask/dkfeat.yaml:
@@ -120,46 +106,11 @@ def config() -> None:
 
     or environment variables, as in DASK_DKFEAT__N_WORKERS=4. Command lines, job
     files and arguments in Python override them. The variable DASK_CONFIG names
-    another folder or file.
+    another folder or file. `dask config get dkfeat` shows the values.
 
     For example:
-      dkfeat config show
       dkfeat config check conf/nightly.yaml conf/cluster/slurm.yaml
     """
-
-
-@config.command(cls=DkfeatCommand)
-@output_options
-def show() -> None:
-    """Show each default, and the file or variable that sets it.
-
-    For example:
-      dkfeat config show
-      DASK_DKFEAT__SCHEDULER=tcp://10.0.0.1:8786 dkfeat config show
-    """
-    import dask
-
-    from dkfeat.engine.runners.defaults import origins, read_defaults
-
-    values = {name.replace("_", "-"): value for name, value in read_defaults().to_mapping().items()}
-    where = {key: origin for key, origin in origins().items() if values.get(key) is not None}
-    settings = {key: {"value": value, "from": where.get(key)} for key, value in values.items()}
-    files = list(map(str, dask.config.paths))
-    print_result({"settings": settings, "places": files})
-    processes = values["n-workers"] is not None or values["memory-limit"] is not None
-    built_in = BUILT_IN | {"scheduler": "worker processes"} if processes else BUILT_IN
-    rows = [("setting", "value", "set by")]
-    for key, value in values.items():
-        written = str(value).lower() if isinstance(value, bool) else str(value)
-        rows.append((key, built_in.get(key, "-") if value is None else written, where.get(key) or ""))
-    table(rows)
-    note()
-    note(
-        "Dask reads these YAML files and folders in this order, then environment variables; later values override "
-        "earlier ones:"
-    )
-    for path in files:
-        note(f"  {path}{'' if Path(path).exists() else '  (missing)'}")
 
 
 @config.command(cls=DkfeatCommand)
@@ -200,30 +151,3 @@ def _check(path: str) -> tuple[dict[str, Any], str]:
     counts = {name: len(part) if isinstance(part, tuple) else int(part is not None) for name, part in parts.items()}
     listed = ", ".join(f"{name} {n}" for name, n in counts.items() if n)
     return {"kind": "job", **counts}, f"valid job file with {listed}" if listed else "valid job file without steps"
-
-
-VARIABLE = "_DKFEAT_COMPLETE"
-"""Environment variable that completion scripts set when they call the command."""
-
-
-@click.command(cls=DkfeatCommand)
-@click.argument("shell", type=Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print a completion script for SHELL: bash, zsh or fish.
-
-    It completes commands, options, their values, and paths. Shells read it when
-    they start, so open a new one afterwards.
-
-    For example:
-      dkfeat completion bash >> ~/.bashrc
-      dkfeat completion fish > ~/.config/fish/completions/dkfeat.fish
-
-    For zsh, write it into a folder of the fpath, before compinit is called:
-      mkdir -p ~/.zfunc && dkfeat completion zsh > ~/.zfunc/_dkfeat
-      fpath+=~/.zfunc; autoload -Uz compinit; compinit      # in ~/.zshrc
-    """
-    kind = get_completion_class(shell)
-    assert kind is not None  # click supports these three
-    assert ctx.parent is not None  # the group of this command
-    click.echo(kind(ctx.parent.command, {}, "dkfeat", VARIABLE).source().strip())
