@@ -21,7 +21,6 @@ import lzma
 import os
 import statistics
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -46,7 +45,7 @@ SETS = ("letter", "mnist10k", "rcv1", "news20")
 N_QUERIES, N_NEIGHBORS, N_COMPONENTS, N_CANDIDATES = 150, 10, 512, 100
 DENSE = 1000  # columns up to which a peer gets dense rows
 BANDS = (128, 4)  # of MinHashLSH
-RECALL, ONE_QUERY, BATCH, INDEX_BYTES = 0.98, 15e6, 80e6, 1.05
+RECALL, ONE_QUERY, BATCH = 0.98, 15e6, 80e6
 
 
 REPORT = Report("neighbors")
@@ -184,19 +183,6 @@ def rates(n_rows, repeats):
     return found
 
 
-def index_ratio(n_rows):
-    """Compare the bytes of all files of an index with those of the codes."""
-    with tempfile.TemporaryDirectory() as name:
-        text, shards = Path(name, "rows.svm"), Path(name, "shards")
-        text.write_text("".join(f"1 {row % 1000 + 1}:1 {row % 777 + 1001}:1\n" for row in range(n_rows)))
-        dkfeat.featurize(text, shards, dkfeat.DartFeatures(N_COMPONENTS, random_state=0), progress=False)
-        dkfeat.neighbors.index(shards, progress=False)
-        size = sum(path.stat().st_size for path in Path(f"{shards}-index").rglob("*") if path.is_file())
-    ratio = size / (n_rows * N_COMPONENTS)
-    REPORT.emit("index", rows=n_rows, bytes_per_code_byte=round(ratio, 4))
-    return ratio
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few rows: a check that it runs, not a measurement")
@@ -210,14 +196,12 @@ def main():
     with threadpool_limits(1):
         tables = {name: measure(name, folder, 1000 if quick else 20_000, 1 if quick else 3, quick) for name in sets}
         found = rates(10_000 if quick else 200_000, 1 if quick else 5)
-    ratio = index_ratio(1000 if quick else 50_000)
     for row in (row for table in tables.values() for row in table):
         if row["way"].startswith("GMMNeighbors") and "exact" in row["way"]:
             REPORT.mark(f"{row['set']}, {row['way']}, recall", row["recall"], least=RECALL)
     for n_queries, least in ((1, ONE_QUERY), (64, BATCH)):
         name = f"million codes compared a second, queries at a time: {n_queries}"
         REPORT.mark(name, found[n_queries] / 1e6, least=least / 1e6)
-    REPORT.mark("bytes of an index for each byte of codes", ratio, most=INDEX_BYTES)
     return REPORT.end(quick=quick)
 
 

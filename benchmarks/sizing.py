@@ -148,7 +148,6 @@ def minimum(folder, quick):
         "predict": ["predict", model, text, "--out", out],
         "evaluate": ["evaluate", model, shards],
         "neighbors": ["neighbors", shards, few, "--out", out],
-        "index": ["index", shards],
         "duplicates": ["duplicates", shards, "--out", out],
         "drop-duplicates": ["drop-duplicates", shards, copies, "--out", out],
     }
@@ -176,7 +175,7 @@ def succeeds(folder, words, seconds):
             done = False
             process.terminate()  # it stops its workers
             process.wait(60)
-    for path in (*folder.glob("out*"), folder / "shards-index"):
+    for path in folder.glob("out*"):
         shutil.rmtree(path, ignore_errors=True)
     return done
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_578
+MOST_CODE = 29_454
 MOST_MODULES = 201
-MOST_TEST_LINES = 37_545
+MOST_TEST_LINES = 37_370
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -18,7 +18,7 @@ from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.featurize import featurize, plan
 from dkfeat.cli.commands.inspect import inspect, quarantine, report, status
 from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
-from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, index, neighbors
+from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.run import run
 from dkfeat.cli.commands.settings import config, doctor
@@ -81,7 +81,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "First steps": (demo, doctor),
     "From rows to features": (plan, featurize, compare),
     "Models": (train, predict, evaluate),
-    "Neighbours and duplicates": (neighbors, index, duplicates, drop_duplicates),
+    "Neighbours and duplicates": (neighbors, duplicates, drop_duplicates),
     "Content and state of a folder": (inspect, report, status, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
     "Settings": (run, config),

@@ -5,7 +5,6 @@ from dkfeat.neighbors.deduplication.result import Duplicates
 from dkfeat.neighbors.drop import drop_duplicates
 from dkfeat.neighbors.estimator import GMMNeighbors
 from dkfeat.neighbors.neighbor_search import search
-from dkfeat.neighbors.scan import index
 from dkfeat.neighbors.table import Neighbors
 
-__all__ = ["Duplicates", "GMMNeighbors", "Neighbors", "drop_duplicates", "duplicates", "index", "search"]
+__all__ = ["Duplicates", "GMMNeighbors", "Neighbors", "drop_duplicates", "duplicates", "search"]

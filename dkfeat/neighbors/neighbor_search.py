@@ -20,7 +20,7 @@ from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.exact import Rows, RowsInMemory, check_n_neighbors, rows_of, rows_to_compare
-from dkfeat.neighbors.scan import ShardScan, open_codes, open_index, own_rows, sampled_map
+from dkfeat.neighbors.scan import ShardScan, open_codes, own_rows, sampled_map
 from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
@@ -107,8 +107,7 @@ def search(
     Notes
     -----
     Every query is compared with every row: 512 codes of 8 bits take about 10 ns of a core. A task reads one shard for
-    up to 4,096 queries; with a target these are from one shard of the queries. If `dkfeat.neighbors.index` was called,
-    its files are read instead of the shards: results are the same, but a single query takes a fraction of the time.
+    up to 4,096 queries; with a target these are from one shard of the queries.
 
     The table has a row for each query and neighbour, in this order: ``query``, the number of the query from 0;
     ``rank`` from 1; ``neighbor``, the number of the row; ``similarity``; ``standard_error``, 0 if the similarity is
@@ -136,7 +135,6 @@ def search(
     ['query', 'rank', 'neighbor', 'similarity', 'standard_error']
     """
     data, fitted = open_codes(data, storage_options)
-    index = open_index(data)
     queries = _open_queries(queries, storage_options, data.verifies)
     without_self = queries is None
     check_n_neighbors(n_neighbors, data.n_rows, without_self=without_self)
@@ -164,7 +162,6 @@ def search(
         scan = ShardScan(
             data=data,
             fitted=fitted,
-            index=index,
             n_neighbors=n_neighbors,
             n_candidates=n_neighbors if rerank is None else min(rerank, data.n_rows - without_self),
             rows=rows,

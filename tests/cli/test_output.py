@@ -23,7 +23,6 @@ OBJECTS = {
     | {"n_candidates", "n_compared"},
     "evaluate": {"task", "rows", "accuracy", "per_class", "confusion"},
     "featurize": {"target", "rows", "empty_rows", "bad_rows", "shards", "size", "manifest"},
-    "index": {"target", "rows", "shards", "size", "manifest"},
     "inspect": {"kind", "target", "rows", "labels", "shards", "size", "features", "map", "input", "layout", "sources"},
     "neighbors": {"neighbors", "queries", "n_neighbors", "rows", "first_similarity", "last_similarity"}
     | {"standard_error"},
@@ -35,7 +34,7 @@ OBJECTS = {
     "verify": {"kind", "target", "shards", "size", "problems", "not_listed", "inputs"},
 }
 """Keys of each command's object, on which programs may rely; others may come."""
-SILENT = {"drop-duplicates", "duplicates", "index", "neighbors"}
+SILENT = {"drop-duplicates", "duplicates", "neighbors"}
 SILENT |= {"abort", "clean", "evaluate", "featurize", "predict", "status", "train", "verify"}
 """Commands that have nothing to say but what they did."""
 
@@ -56,7 +55,6 @@ def words(tmp_path_factory):
         "neighbors": (target, "--n-neighbors", 2, "--out", folder / "neighbors"),
         "duplicates": (target, "--threshold", 0.9, "--out", folder / "duplicates"),
         "drop-duplicates": (target, folder / "duplicates", "--out", folder / "distinct"),
-        "index": (target,),
         "inspect": (target,),
         "status": (target,),
         "verify": (target, "--inputs", rows),

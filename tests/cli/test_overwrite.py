@@ -33,7 +33,6 @@ def made(tmp_path_factory):
     dkfeat.train(folder / "shards", sgd, checkpoint=folder / "checkpoint", progress=False).save(folder / "model")
     dkfeat.predict(folder / "model", folder / "rows.svm", folder / "predictions", progress=False)
     dkfeat.neighbors.search(folder / "shards", n_neighbors=2, target=folder / "graph", progress=False)
-    dkfeat.neighbors.index(folder / "shards", progress=False)
     dkfeat.neighbors.duplicates(folder / "shards", target=folder / "duplicates", progress=False)
     shutil.copytree(folder / "duplicates", folder / "begun")  # as if its search had been killed
     (folder / "begun" / "duplicates.json").rename(folder / "begun" / "work")
@@ -98,7 +97,6 @@ KINDS = {
     "checkpoint": "a checkpoint",
     "predictions": "predictions",
     "graph": "neighbours",
-    "shards-index": "an index",
     "duplicates": "duplicates",
     "begun": "duplicates",
     "duplicates/groups": "groups of duplicates",

@@ -1,7 +1,6 @@
 """``dkfeat neighbors`` from text to a table, what other commands say of the table, and mistakes."""
 
 import json
-import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -61,16 +60,6 @@ def test_json_of_exact_neighbours_of_shards(folder, tmp_path):
         "last_similarity": np.median(expected.similarities[:, 1]),
         "standard_error": 0.0,
     }
-
-
-def test_an_index_gives_the_same_table(folder, tmp_path):
-    shutil.copytree(folder / "features", tmp_path / "features")
-    search = ("neighbors", tmp_path / "features", folder / "queries.svm", "--out")
-    run(*search, tmp_path / "scanned")
-    assert f"target  {tmp_path / 'features'}-index\n" in run("index", tmp_path / "features").stdout
-    run(*search, tmp_path / "indexed")
-    tables = [pq.read_table(tmp_path / name / "data") for name in ("scanned", "indexed")]
-    assert tables[0].equals(tables[1])
 
 
 @pytest.mark.parametrize(

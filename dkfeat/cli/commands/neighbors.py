@@ -1,4 +1,4 @@
-"""``dkfeat neighbors``, ``index``, ``duplicates`` and ``drop-duplicates``: similar rows, and copies of rows."""
+"""``dkfeat neighbors``, ``duplicates`` and ``drop-duplicates``: similar rows, and copies of rows."""
 
 from __future__ import annotations
 
@@ -89,27 +89,6 @@ def neighbors(
         shown["median similarity"] = f"{first:.3f} at rank 1, {last:.3f} at rank {n:,}"
         shown["standard error"] = "0, compared exactly" if is_exact else f"{error:.3f} at rank {n:,}"
     summary(record, shown)
-
-
-@click.command(cls=DkfeatCommand)
-@click.argument("shards")
-@execution_options
-@click.pass_context
-def index(ctx: click.Context, /, shards: str, **options: Any) -> None:
-    """Write an index of SHARDS, with which few queries are answered faster.
-
-    The index is a copy of the codes in the folder SHARDS-index, which `dkfeat
-    neighbors` maps into memory; its results are the same. The same command
-    continues an interrupted run, and adds shards that SHARDS got later. Until
-    then searches end with an error; to go back, remove the folder.
-
-    For example:
-      dkfeat index features
-      dkfeat neighbors features query.svm --out found
-    """
-    from dkfeat.neighbors import index as run
-
-    summary_of(run(shards, **run_arguments(ctx, options)), "target", f"{shards.rstrip('/')}-index")
 
 
 @click.command(cls=DkfeatCommand)

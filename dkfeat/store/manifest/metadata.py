@@ -63,7 +63,7 @@ _LOCAL_RECORDS = (
     ("comparison.json", b'"row_bytes"', "a comparison"),
 )
 """Name of a file in a local folder, a part of its beginning, and the kind of the folder that has it."""
-_SHOWN = {"neighbors": "neighbours", "index": "an index"}
+_SHOWN = {"neighbors": "neighbours"}
 _SHOWN |= {name: f"{name} of duplicates" for name in ("pairs", "groups")}
 SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
 _SIDECARS = {"landmarks": ("map", "landmarks"), "encoder": ("encoder", "knots"), "model": ("model", "sha256")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,16 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dkfeat
-from dkfeat.blocks import BadCount, BadRow, PackedCodes
+from dkfeat.blocks import BadCount, BadRow
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
-from dkfeat.store.manifest.record_table import check_columns, open_parquet, read_table
+from dkfeat.store.manifest.record_table import open_parquet, read_table
 from dkfeat.store.manifest.records import SHARD_NAME, Piece, ShardEntry, check
 from dkfeat.store.shards import columns
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dkfeat.blocks import RowBlock, Split
     from dkfeat.store.manifest.batch_plan import BatchPlan
 
@@ -38,7 +36,6 @@ KEY = "dkfeat.seal"
 BLANK = "0" * 64
 
 _MAGIC = b"PAR1"
-_PAGE_HEADER = 40  # bytes in front of the values of a page, at most; two pages would have more
 # In Thrift's compact protocol a key-value pair is a length-prefixed key, then 0x18 (a string field), then the value.
 _PATTERN = bytes([len(KEY)]) + KEY.encode() + b"\x18" + bytes([len(BLANK)])
 
@@ -236,9 +233,8 @@ def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: b
     # no encoding makes data more than an eighth larger
     buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + footer_bytes + (1 << 20))
     sink = pa.FixedSizeBufferWriter(buffer)
-    options, group_rows = columns.writer_options(layout)
-    with pq.ParquetWriter(sink, table.schema, **options, **settings) as writer:
-        writer.write_table(table, row_group_size=group_rows)
+    with pq.ParquetWriter(sink, table.schema, **columns.WRITER_OPTIONS, **settings) as writer:
+        writer.write_table(table, row_group_size=columns.ROW_GROUP_ROWS)
         writer.add_key_value_metadata({**metadata, KEY: BLANK})
     data = memoryview(buffer)[: sink.tell()].cast("B")
     return EncodedShard(data, seal(data), footer)
@@ -318,50 +314,6 @@ def decode(
         return columns.from_table(table, n_columns)
     except ShardError as fault:
         raise ShardError(f"{what}: {fault}") from fault
-
-
-def index_blocks(
-    data: NDArray[np.uint8], entry: ShardEntry, *, spec_fp: str, schema: Mapping[str, str]
-) -> Iterator[tuple[int, PackedCodes]]:
-    """Iterate over the row groups of a shard of an index, without a copy of the codes.
-
-    Parameters
-    ----------
-    data : ndarray of shape (size,), uint8
-        The whole file, mapped into memory.
-    entry, spec_fp, schema
-        As in `decode`.
-
-    Yields
-    ------
-    first_row : int
-        Position of the block's first row in the shard.
-    codes : PackedCodes
-        Codes, a view of `data`.
-
-    Raises
-    ------
-    ShardError
-        If footer or schema are wrong, or the codes of a row group are not contiguous.
-    """
-    file = _open_listed(data.data, entry, spec_fp, schema, page_checksums=True)
-    packed, empty = columns.INDEX
-    is_empty = read_table(file, [empty], entry.name)[empty].to_numpy()
-    position = file.schema_arrow.names.index(packed)
-    check_columns(file, len(data), [position], entry.name)
-    row_bytes = file.schema_arrow.field(packed).type.byte_width
-    first = 0
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        chunk, n_rows = group.column(position), group.num_rows
-        if not n_rows:
-            continue
-        stop = chunk.data_page_offset + chunk.total_compressed_size
-        start = stop - n_rows * row_bytes
-        if not 0 < start - chunk.data_page_offset <= _PAGE_HEADER or stop > len(data):
-            raise ShardError(f"{entry.name}: the codes of row group {number} are not contiguous; delete the index")
-        yield first, PackedCodes(data[start:stop].reshape(n_rows, row_bytes), is_empty[first : first + n_rows])
-        first += n_rows
 
 
 def _open_listed(

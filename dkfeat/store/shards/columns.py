@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 """Layouts of features."""
 
-TABLES = ("predictions", "neighbors", "pairs", "groups", "index")
+TABLES = ("predictions", "neighbors", "pairs", "groups")
 """Layouts of results that are computed from features, with columns of their own."""
 
 _KEPT = (pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
@@ -41,12 +41,6 @@ WRITER_OPTIONS: dict[str, Any] = {
     "write_page_checksum": True,
     "store_schema": False,
 }
-
-INDEX = ("packed_codes", "empty")
-"""Columns of an index: packed codes, all zero in a row without features, and which rows have none."""
-
-_INDEX_ROWS, _INDEX_PAGE = 16_384, 1 << 30
-"""Rows in a row group of an index, few enough for one page, and the bytes after which a page would end."""
 
 _LEVELS = {"indices": 1, "values": 1, "features": 1}
 _OTHER_LEVEL = 3
@@ -106,22 +100,6 @@ def required_table(columns: Mapping[str, pa.Array]) -> pa.Table:
     """Make a table of columns without nulls."""
     schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
     return pa.table(list(columns.values()), schema=schema)
-
-
-def writer_options(layout: str) -> tuple[dict[str, Any], int]:
-    """Return the options of ``ParquetWriter`` that all columns share, and the maximum number of rows in a row group.
-
-    In a row group of an index, the values of a column are one page, and so contiguous in the file.
-    """
-    if layout == "index":
-        return {**WRITER_OPTIONS, "data_page_size": _INDEX_PAGE}, _INDEX_ROWS
-    return WRITER_OPTIONS, ROW_GROUP_ROWS
-
-
-def index_table(packed: PackedCodes) -> pa.Table:
-    """Make the columns of an index from codes."""
-    codes = _codes_column(packed._replace(empty=np.zeros_like(packed.empty)))
-    return required_table(dict(zip(INDEX, (codes, pa.array(packed.empty)), strict=True)))
 
 
 def schema_of(

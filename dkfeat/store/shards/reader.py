@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os import SEEK_END
 from typing import Any, Literal
 
 import numpy as np
 
-from dkfeat.blocks import BadRow, PackedCodes, RowBlock
+from dkfeat.blocks import BadRow, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.store.manifest.manifest import Manifest
@@ -138,25 +137,6 @@ class ShardReader:
                 f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and repeat the run"
             )
         self._checked.add(entry.name)
-
-    def map_index(self, entry: ShardEntry) -> Iterator[tuple[int, PackedCodes]]:
-        """Iterate over blocks of a shard of an index in a local folder, mapped into memory; see `codec.index_blocks`.
-
-        Size and footer are checked, but not the SHA-256: that takes several times as long as a query.
-
-        Raises
-        ------
-        ShardError
-            If the shard is missing or a check fails; the message names it.
-        """
-        with (
-            faults_as(ShardError, f"{self._where(entry)}: cannot be read"),
-            self.storage.open(f"{DATA}/{entry.name}") as file,
-        ):
-            self._check_size(entry, file.seek(0, SEEK_END))
-            # private pages are writeable, so that no loop copies them
-            data = np.asarray(np.memmap(file, np.uint8, "c"))
-        return decoding.index_blocks(data, entry, spec_fp=self.manifest.spec_fp, schema=self.manifest.schema)
 
     def unlisted(self) -> list[str]:
         """Return the files under ``data/`` that the manifest does not list."""

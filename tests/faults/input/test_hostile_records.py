@@ -41,7 +41,6 @@ RUNS = {
     "pred": f"predict model a.svm --out pred {BAD}",
     "graph": "neighbors shards --out graph --n-neighbors 2",
     "copies": "duplicates shards --out copies --threshold 0.9",
-    "shards-index": "index shards",
 }
 """Commands by the folders that they write."""
 ALL = (
@@ -57,7 +56,6 @@ READERS = {
     "shards": (*ALL, f"{RUNS['ck']} --no-resume", RUNS["shards"], "evaluate model shards"),
     "pred": (*ALL, "evaluate model pred", RUNS["pred"]),
     "graph": (*ALL, RUNS["graph"]),
-    "shards-index": (*ALL, RUNS["shards-index"], f"neighbors shards a.svm --out found {BAD}"),
     "copies": ("report copies --out page.html", "drop-duplicates shards copies --out distinct", RUNS["copies"]),
     "model": ("inspect model", "verify model", f"predict model a.svm --out new {BAD}", "evaluate model shards"),
     "ck": (RUNS["ck"],),
@@ -295,7 +293,6 @@ PATTERNS = (
     "shards/_SUCCESS",
     "graph/_dkfeat/spec.json",
     "pred/_dkfeat/spec.json",
-    "shards-index/_dkfeat/spec.json",
     "copies/groups/_dkfeat/spec.json",
     "copies/duplicates.json",
     "model/model.json",

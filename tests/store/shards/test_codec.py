@@ -15,7 +15,7 @@ from dkfeat.store.manifest.records import SHARD_NAME
 from dkfeat.store.shards import codec as decoding
 from dkfeat.store.shards import codec as seal
 from dkfeat.store.shards import codec as shards
-from dkfeat.store.shards.columns import LAYOUTS, index_table, kinds, schema_of
+from dkfeat.store.shards.columns import LAYOUTS, schema_of
 
 NAME = "part-000003-0001-3f9c2a71b0de.parquet"
 
@@ -257,31 +257,3 @@ def test_name__depends_on_what_the_shard_is_made_from_alone():
     hashes = {other.split("-")[3] for other in others}
     assert len(hashes) == len(others)
     assert name.split("-")[3] not in hashes
-
-
-def index_blocks(packed):
-    """Bytes of a shard of an index, and its blocks."""
-    table = index_table(packed)
-    shard = shards.encode_shard("index", RowBlock(X=table, y=None), footer(table.num_rows))
-    data = np.frombuffer(shard.data, np.uint8)
-    schema = kinds(table.schema)
-    return data, list(shards.index_blocks(data, shard.entry(NAME), spec_fp="5" * 64, schema=schema))
-
-
-@pytest.mark.parametrize(("rows", "width"), [(0, 7), (1, 1), (40_000, 3), (16_385, 512)])
-def test_index_blocks__are_views_of_all_codes(rows, width):
-    packed = codes(rows, width)
-    data, blocks = index_blocks(packed)
-    assert [first for first, _ in blocks] == list(range(0, rows, 16_384))
-    for first, block in blocks:
-        stop = first + len(block.codes)
-        assert np.array_equal(block.codes, packed.codes[first:stop])
-        assert np.array_equal(block.empty, packed.empty[first:stop])
-        assert np.shares_memory(block.codes, data)
-    assert len(data) <= 1.05 * rows * width + 6000
-
-
-def test_index_blocks__codes_in_several_pages_are_refused(monkeypatch):
-    monkeypatch.setattr("dkfeat.store.shards.columns._INDEX_PAGE", 1 << 14)
-    with pytest.raises(ShardError, match="not contiguous"):
-        index_blocks(codes(2048, 20))
