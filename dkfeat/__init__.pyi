@@ -31,7 +31,6 @@ from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures as LaplaceFeatures
 from dkfeat.maps.maclaurin import MaclaurinFeatures as MaclaurinFeatures
 from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
-from dkfeat.report.duplicates_report import duplicates_report as duplicates_report
 from dkfeat.report.run_report import run_report as run_report
 from dkfeat.sources.base import Scan as Scan
 from dkfeat.sources.libsvm.source import LibsvmSource as LibsvmSource

@@ -1,68 +1,20 @@
-"""Pages of reports: their files, and charts as matplotlib's SVG with searchable text and the colours of the page."""
+"""Charts of reports, as matplotlib's SVG with searchable text and the colours of the page."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from os import PathLike
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.html import card, render
+from dkfeat.html import render
 from dkfeat.plot import STYLE, has_matplotlib, kernel_estimates
-from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
     from dkfeat.maps._kernel_estimates import KernelPairs
-
-
-class Page:
-    """Base of reports, which are frozen values: their card in a notebook, and their page."""
-
-    __slots__ = ()
-    _inputs: Sequence[str] = ()
-    """Paths and patterns that the page must not replace."""
-
-    def _repr_html_(self) -> str:
-        return card(self.title, self.figures)
-
-    @property
-    def title(self) -> str:
-        """Title of the page and of the card."""
-        raise NotImplementedError
-
-    @property
-    def figures(self) -> Mapping[str, str]:
-        """Figures at the top of the page, by name, as text."""
-        raise NotImplementedError
-
-    def to_html(self) -> str:
-        """Page of the whole report as HTML text; charts need matplotlib and are left out without it."""
-        raise NotImplementedError
-
-    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the page as one file, atomically. Its folder is created if missing, and an earlier page is replaced.
-
-        Parameters
-        ----------
-        path : str or path
-            File on this machine, outside of data sets and models.
-        overwrite : bool, default=False
-            Replace also a file that is not a page of dkfeat, but never a file of the source.
-
-        Raises
-        ------
-        dkfeat.errors.ConfigError
-            If the file may not be replaced, or is in a data set or a model.
-        OSError
-            If the page cannot be written.
-        """
-        check_outputs([path], inputs=self._inputs, overwrite=overwrite)
-        write_output(path, self.to_html())
 
 
 # Colours that matplotlib writes, and the page's variables that replace them.
@@ -105,30 +57,6 @@ def steps(title: str, edges: NDArray[np.float64], values: Sequence[float], x_lab
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)  # above the chart
         axes.set(xlabel=x_label, xlim=(edges[0], edges[-1]), ylim=(0, 1.05 * max(values) or 1))
         axes.yaxis.set_major_formatter(_short())
-
-    return _figure(paint, title, caption)
-
-
-def columns(
-    title: str,
-    edges: Sequence[float],
-    values: Sequence[float],
-    x_label: str,
-    caption: str,
-    *,
-    mark: tuple[float, str] | None = None,
-) -> str:
-    """Chart of vertical bars, one for each pair of neighbouring `edges`; `mark` is a value with its name, a line."""
-
-    def paint(axes: Any) -> None:
-        widths = [0.88 * (b - a) for a, b in pairwise(edges)]
-        axes.bar(edges[:-1], values, widths, align="edge", color=MARK, alpha=0.75)
-        axes.set(xlabel=x_label, ylim=(0, 1.05 * max(values) or 1))
-        axes.margins(x=0)
-        axes.yaxis.set_major_formatter(_short())
-        if mark is not None:
-            axes.axvline(mark[0], color=TEXT, linestyle="--", linewidth=1, label=mark[1])
-            axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
 
     return _figure(paint, title, caption)
 

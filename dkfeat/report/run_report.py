@@ -23,6 +23,7 @@ from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_sourc
 from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs, recorded_shares
 from dkfeat.store.commit.status import Status, status
 from dkfeat.store.manifest.manifest import labels_named
+from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset
@@ -45,7 +46,7 @@ MOST_SHOWN = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class RunReport(page.Page):
+class RunReport:
     """Facts about the runs of a data set; `run_report` collects them."""
 
     target: str
@@ -77,10 +78,6 @@ class RunReport(page.Page):
     def title(self) -> str:
         """Title of the page and of the card."""
         return f"Report of {printable(self.target)}"
-
-    @property
-    def _inputs(self) -> list[str]:  # type: ignore[override]
-        return [place for place in remembered_source(self.logs) if "**" not in place]
 
     @property
     def last_run(self) -> RunLog | None:
@@ -160,6 +157,27 @@ class RunReport(page.Page):
             estimates=None if self.kernel is None else page.estimates(ESTIMATES, self.kernel.pairs, ESTIMATES_CAPTION),
             **_label_values(self.labels, self.data),
         )
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the page as one file, atomically. Its folder is created if missing, and an earlier page is replaced.
+
+        Parameters
+        ----------
+        path : str or path
+            File on this machine, outside of data sets and models.
+        overwrite : bool, default=False
+            Replace also a file that is not a page of dkfeat, but never a file of the source.
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            If the file may not be replaced, or is in a data set or a model.
+        OSError
+            If the page cannot be written.
+        """
+        inputs = [place for place in remembered_source(self.logs) if "**" not in place]
+        check_outputs([path], inputs=inputs, overwrite=overwrite)
+        write_output(path, self.to_html())
 
 
 def _log_mapping(log: RunLog) -> dict[str, Any]:

@@ -103,7 +103,6 @@ def test_neighbors_page__runs():
     names = run_page("how-to/neighbors.md")
     assert len(names["delete"]) == 80
     assert dkfeat.open_shards("features-distinct").n_rows == 520
-    assert Path("duplicates.html").exists()
 
 
 @pytest.mark.usefixtures("folder")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dkfeat.cli.declared import LOCAL_FILE, given_flags
+from dkfeat.cli.declared import LOCAL_FILE
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import holds_model, options_at, output_options, overwrite_option, storage_option
 from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size, summary
@@ -237,52 +237,37 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the choice of rows.")
 @storage_option("RUN and SOURCE")
 @output_options
-@click.pass_context
-def report(ctx: click.Context, /, run: str, source: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> None:
-    """Write a page about RUN, a folder of shards, predictions or duplicates.
+def report(run: str, source: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> None:
+    """Write a page about RUN, a folder of shards or predictions.
 
     The page shows the source and the settings, rows per second over time, rows
     and bytes of each shard, labels, empty and bad rows, and the error of the
     kernel estimates beside the error that theory expects. It is a single file. A
     run in progress is not affected.
 
-    For a folder that `dkfeat duplicates` wrote, the page shows sizes of groups,
-    similarities, and pairs of rows side by side.
-
-    Some rows of SOURCE are read again, for the kernel or the pairs. Without
-    SOURCE, the local files of the last run are read, if they are unchanged.
+    Some rows of SOURCE are read again, for the kernel. Without SOURCE, the local
+    files of the last run are read, if they are unchanged.
 
     For example:
       dkfeat report features/train
       dkfeat report features/days 'day-*.svm.gz' --out days.html
       dkfeat report s3://bucket/features s3://bucket/rows.svm --json
-      dkfeat report duplicates --out duplicates.html
     """
     from dkfeat.engine.open import Target
-    from dkfeat.report.duplicates_report import duplicates_report, holds_duplicates
     from dkfeat.report.run_report import run_report
     from dkfeat.store.outputs import check_outputs
 
     check_outputs([out], inputs=source, overwrite=overwrite)
-    if holds_duplicates(run):
-        if given := ", ".join(given_flags(ctx, ("pair_rows", "seed")).values()):
-            raise click.UsageError(
-                f"{given} is for kernel estimates of shards, but {run} holds duplicates; leave it out"
-            )
-        found: Any = duplicates_report(run, list(source) or None, storage_options=options["storage_options"])
-        rows = found.source_note or ("side by side" if found.samples else "no pairs")
-        record, shown = found.to_mapping(), {"report": out, **found.figures, "samples": rows}
-    else:
-        target = Target(run, storage_options=options_at(run, options["storage_options"]))
-        if holds_model(run, target.storage_options):
-            raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
-        options["random_state"] = options.pop("seed")
-        found = run_report(target, list(source) or None, **options)
-        record, shown = found.to_mapping(), {"report": out, "state": found.status.state}
-        if "rows" in record:
-            size = show_size(record["size"], record["rows"])
-            shown |= {"rows": f"{record['rows']:,}", "shards": f"{record['shards']:,}, {size}"}
-        shown |= {"warning": "; ".join(found.warnings)} if found.warnings else {}
-        shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
+    target = Target(run, storage_options=options_at(run, options["storage_options"]))
+    if holds_model(run, target.storage_options):
+        raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
+    options["random_state"] = options.pop("seed")
+    found = run_report(target, list(source) or None, **options)
+    record, shown = found.to_mapping(), {"report": out, "state": found.status.state}
+    if "rows" in record:
+        size = show_size(record["size"], record["rows"])
+        shown |= {"rows": f"{record['rows']:,}", "shards": f"{record['shards']:,}, {size}"}
+    shown |= {"warning": "; ".join(found.warnings)} if found.warnings else {}
+    shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
     found.save(out, overwrite=overwrite)
     summary({**record, "report": out}, shown)

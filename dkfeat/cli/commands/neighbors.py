@@ -114,7 +114,6 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
     For example:
       dkfeat duplicates features --threshold 0.8 --out copies
       dkfeat duplicates features --verify exact --source 'day-*.svm' --out copies
-      dkfeat report copies --out copies.html
     """
     from dkfeat.neighbors import duplicates as run
 

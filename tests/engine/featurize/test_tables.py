@@ -402,18 +402,6 @@ def test_tables__cannot_be_read_without_an_encoder(made, tiny_folder, tmp_path):
         )
 
 
-def test_duplicates_report__names_columns_of_the_table(tmp_path):
-    table = make_table(40)
-    changed = table.set_column(1, "city", pa.array(["Paris"] * 40))
-    pq.write_table(pa.concat_tables([table, changed]), tmp_path / "a.parquet")
-    source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind")
-    featurized(source, tmp_path / "features", map=dkfeat.GCWSFeatures(256, random_state=0), scheduler="synchronous")
-    dkfeat.neighbors.duplicates(tmp_path / "features", 0.5, target=tmp_path / "found", progress=False)
-    samples = dkfeat.duplicates_report(tmp_path / "found").samples
-    (differences,) = (sample.differences for sample in samples if sample.rows[1].number == sample.rows[0].number + 40)
-    assert [name[:15] for name in differences] == ["city: category "] * 2
-
-
 def test_labels__name_classes_before_they_occur(tmp_path):
     pq.write_table(make_table(40), tmp_path / "a.parquet")
     source = dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind", labels=["wide", "flat", "narrow"])

@@ -56,7 +56,7 @@ READERS = {
     "shards": (*ALL, f"{RUNS['ck']} --no-resume", RUNS["shards"], "evaluate model shards"),
     "pred": (*ALL, "evaluate model pred", RUNS["pred"]),
     "graph": (*ALL, RUNS["graph"]),
-    "copies": ("report copies --out page.html", "drop-duplicates shards copies --out distinct", RUNS["copies"]),
+    "copies": ("drop-duplicates shards copies --out distinct", RUNS["copies"]),
     "model": ("inspect model", "verify model", f"predict model a.svm --out new {BAD}", "evaluate model shards"),
     "ck": (RUNS["ck"],),
 }
