@@ -117,7 +117,7 @@ def take_rows(X: Any, rows: Any) -> Any:
     if isinstance(X, PackedCodes):
         return PackedCodes(take_rows(X.codes, rows), X.empty[rows])
     if hasattr(X, "to_batches") and not isinstance(rows, slice):
-        return X.take(np.arange(X.shape[0])[rows])
+        return X.filter(rows) if rows.dtype == np.bool_ else X.take(rows)
     # for positions, `take` is faster than an index
     is_positions = isinstance(X, np.ndarray) and isinstance(rows, np.ndarray) and rows.dtype != np.bool_
     return X.take(rows, axis=0) if is_positions else X[rows]

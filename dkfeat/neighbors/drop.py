@@ -1,79 +1,186 @@
-"""Data sets of the rows that are left of another one without duplicates, for training."""
+"""Rows that are left without duplicates: as data sets for training, and as the rows of a source themselves."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
+from dkfeat.blocks import RowBlock
+from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
+from dkfeat.engine.dataset.stored_rows import StoredRows
 from dkfeat.engine.open import Target, open_run
-from dkfeat.engine.progress import ProgressState
-from dkfeat.engine.resolve import DROPPED, Resolved
+from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.resolve import DROPPED, Resolved, make_spec
 from dkfeat.engine.run import execute
-from dkfeat.engine.tables import ShardsJob
-from dkfeat.errors import InputError, SpecConflictError
-from dkfeat.neighbors.deduplication.result import GROUPS, Duplicates
+from dkfeat.engine.tables import ShardsJob, TableJob
+from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
+from dkfeat.filesystems.urls import is_url
+from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates
+from dkfeat.sources.contents import compress
+from dkfeat.sources.lines import LINE
+from dkfeat.store.commit.publish import check_holder, create_or_keep
+from dkfeat.store.shards.codec import PREFIX, shard_name
+from dkfeat.store.shards.columns import LINES, ROWS, kinds
+from dkfeat.store.storage.base import faults_as
 
 if TYPE_CHECKING:
     from dask.distributed import Client
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
+    from dkfeat.engine.dataset.shards_source import StoredShard
+    from dkfeat.sources.base import Source
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.manifest.records import ShardEntry
     from dkfeat.store.shards.reader import ShardReader
 
-    Keep = Callable[[Split], NDArray[np.bool_]]
+GROUP, SIMILARITY = "duplicate_group", "duplicate_similarity"
+"""Columns of the rows that are left out: the first row of their group, and the similarity to it."""
+_OF_LINES = pa.schema([pa.field("row", pa.int64(), nullable=False)])
+_OF_DROPPED = pa.schema([pa.field(GROUP, pa.int64(), nullable=False), pa.field(SIMILARITY, pa.float64())])
+_MOST_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _InMemory:
+    """Result in arrays, or the mask of the rows to keep alone."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    stored: Mapping[str, StoredShard]
+
+    def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
+        """Return a column of `GROUPS` for the rows of a shard, or of `PAIRS` for pairs whose higher row is in it."""
+        first = self.stored[shard.file.name].first_row
+        bounds = np.array([first, first + shard.stop])
+        start, stop = bounds if table == GROUPS else np.searchsorted(self.arrays["other"], bounds)
+        return self.arrays[name][start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class _InFolder:
+    """Result in the tables of a folder, whose splits are the shards of the data set."""
+
+    tables: Mapping[str, tuple[ShardReader, Mapping[int, Sequence[ShardEntry]]]]
+
+    def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
+        """See `_InMemory.column`."""
+        reader, entries = self.tables[table]
+        parts = [reader.read(entry, only=(name,)).kept[name] for entry in entries[shard.number]]
+        return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+
+
+_Results = _InMemory | _InFolder
+
+
+def _column(results: _Results, source: ShardSource, table: str, name: str, split: Split) -> NDArray[Any]:
+    """Return a column of a result for the rows of a split."""
+    return np.concatenate([results.column(table, name, shard) for shard in source.shards_of(split)])
+
+
+def _selected(job: _ShardsJob | _RowsJob, split: Split, piece: Piece) -> Piece:
+    """Return a piece with its kept rows, or with the others."""
+    keep = _column(job.results, job.source, GROUPS, "keep", split)[piece.start : piece.stop]
+    return replace(piece, block=piece.block.take(~keep if job.of_dropped else keep))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _DropJob(ShardsJob):
-    """Job that copies those rows of a shard that are kept."""
+class _ShardsJob(ShardsJob):
+    """Job that copies rows of a shard."""
 
-    keep: Keep
-    """Mask of the rows of a shard."""
+    results: _Results
+    of_dropped: bool = False
+    select = _selected
 
-    def select(self, split: Split, piece: Piece) -> Piece:
-        """Return the piece with its kept rows."""
-        return replace(piece, block=piece.block.take(self.keep(split)[piece.start : piece.stop]))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsJob(TableJob):
+    """Job that copies rows of a source as they are stored; lines go to a file, and their numbers to a table."""
+
+    results: _Results
+    of_dropped: bool
+    select = _selected
+
+    def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
+        """Return the columns that are added to dropped rows."""
+        first, column = self.source.first_row(split), partial(_column, self.results, self.source)
+        group, higher = column(GROUPS, "group", split), column(PAIRS, "other", split)
+        similarity, is_direct = np.full(len(group), np.nan), column(PAIRS, "row", split) == group[higher - first]
+        similarity[higher[is_direct] - first] = column(PAIRS, "similarity", split)[is_direct]
+        rows: Any = piece.block.number
+        return {GROUP: group[rows - first], SIMILARITY: pa.array(similarity[rows - first], from_pandas=True)}
+
+    def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:  # noqa: ARG002 - inherited
+        """Return the rows of the table, after the lines of text are written."""
+        rows = piece.block.X
+        if self.spec["output"]["layout"] == LINES:
+            self._write_lines(split, piece, rows[LINE])
+            rows = pa.table({"row": piece.block.number}, schema=_OF_LINES)
+        for name, values in self.columns(split, piece).items() if self.of_dropped else ():
+            if name in rows.column_names:
+                raise ConfigError(f"{split.file.name} has a column {name}, which is added to dropped rows; rename it")
+            rows = rows.append_column(_OF_DROPPED.field(name), [values])
+        metadata = rows.schema.metadata or {}
+        own = {key: value for key, value in metadata.items() if not key.startswith(PREFIX.encode())}
+        return RowBlock(X=rows.replace_schema_metadata(own), y=None)
+
+    def _write_lines(self, split: Split, piece: Piece, lines: pa.ChunkedArray) -> None:
+        """Write lines of text to a file with the name of their shard, and the suffixes of the source file."""
+        text, file = b"".join(lines.to_pylist()), split.file
+        ending = PurePath(file.name).suffix if file.compression else ""
+        kind = PurePath(file.name.removesuffix(ending)).suffix or ".txt"
+        name = shard_name(self.spec_fp, split, piece.number).replace(".parquet", kind + ending)
+        check_holder(self.storage, self.run_id)
+        with faults_as(ShardError, f"{self.storage.url}/{name}: cannot be written"):
+            if text:
+                create_or_keep(self.storage, name, compress(text, file.compression))
 
 
 def drop_duplicates(
-    data: ShardDataset | str | PathLike[str],
+    data: ShardDataset | Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     duplicates: Duplicates | NDArray[np.bool_] | str | PathLike[str],
     target: str | PathLike[str] | Target,
     *,
+    dropped: str | PathLike[str] | Target | None = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    r"""Copy a data set without its duplicates: of each group of them only the first row is left.
+    r"""Copy a data set, or its source, without duplicates: of each group of them only the first row is left.
 
-    The result is a data set with the map, the layout and the columns of `data`: models are trained and evaluated on
-    it in the same way, and read rows in the same way. Before the call, `target` must either not exist, or hold the
-    result of the same call, complete or interrupted. If the call is interrupted, the same call continues.
+    The copy of a data set has its map, layout and columns: models are trained and evaluated on it in the same way, and
+    read rows in the same way. The copy of a source has its rows as they are stored: all columns of Parquet files with
+    their types and metadata, in ``data/*.parquet`` of the target, or the lines of text files, byte for byte, in files
+    of the target with the suffix of the source. Before the call, `target` must either not exist, or hold the result of
+    the same call, complete or interrupted. If the call is interrupted, the same call continues.
 
     Parameters
     ----------
-    data : ShardDataset, str or path
-        Data set, or its folder or URL.
+    data : ShardDataset, Source, path, glob, URL, or a list of these
+        Data set, or its folder or URL; or the source from which the data set of the duplicates was made, whose options
+        are those of the data set.
     duplicates : Duplicates, ndarray of shape (n_rows,), str or path
         Result of `dkfeat.neighbors.duplicates` on these shards, or its folder; or a boolean mask of the rows to keep,
         such as ``kept`` of the result on shards of the same rows that were made by another map.
     target : str, path or Target
         Folder or URL of the new data set.
+    dropped : str, path, Target or None
+        Folder or URL for the other rows of a source. They have two more columns: ``duplicate_group``, the number in the
+        data set of the row that is kept instead, and ``duplicate_similarity``, the similarity to it, null if only
+        a chain of pairs connects the two. Of text, the table in ``data`` has them, a row for each line.
     client, progress
         As in `dkfeat.featurize`.
     storage_options : mapping or None
-        Options of fsspec for `data` given by URL.
+        Options of fsspec for `data`, and the data set of the duplicates, given by URL.
 
     Returns
     -------
@@ -83,9 +190,10 @@ def drop_duplicates(
     Raises
     ------
     dkfeat.errors.SpecConflictError
-        If the duplicates were found in another state of the shards, or the target holds something else.
+        If the duplicates were found in another state of the shards, the target holds something else, or the source is
+        not the one from which the data set was made: a file is missing, changed or new.
     dkfeat.errors.ConfigError
-        If there are no duplicates in a folder, or their search was interrupted.
+        If there are no duplicates in a folder, or their search was interrupted, or `dropped` is given without a source.
     dkfeat.errors.InputError
         If a mask has another shape or type.
     dkfeat.errors.DkfeatError
@@ -96,6 +204,10 @@ def drop_duplicates(
     Each new shard has the kept rows of one shard, in their order, and may be empty. Labels are not compared: the first
     row of a group is kept, whatever the labels of the others. Rows that a chain of pairs connects are one group, so a
     low threshold may leave few rows: look at ``n_kept`` of the result first, or find copies alone with ``threshold=1``.
+
+    Rows of a source that were not featurized are in neither target: those that filters exclude, and bad rows that were
+    set aside; so are comments and blank lines of text. A progress message says how many rows these are. The order is
+    that of the data set. A task holds rows of `blocksize` bytes.
 
     The spec of the new data set has that of `data` and the key ``drop_duplicates``, with the hashes of the shards and
     of the kept rows. Therefore nothing can be added to it: after new rows are added to `data`, find duplicates again,
@@ -113,53 +225,85 @@ def drop_duplicates(
     >>> dkfeat.open_shards(folder / "distinct").labels().tolist()
     [1, 2]
     """
-    data = data if isinstance(data, ShardDataset) else open_shards(data, storage_options=storage_options)
-    source = ShardSource.of(data.shards)
-    keep = _keep(duplicates, data, source)
-    kept = hashlib.sha256()
-    for split in source.splits():
-        kept.update(keep(split).tobytes())
-    dropped = {"shards": data.manifest.shards_sha256, "rows": data.n_rows, "kept": kept.hexdigest()}
+    found = Duplicates.open(duplicates) if isinstance(duplicates, str | PathLike) else duplicates
+    reader, reporter = dataset_reader(data, storage_options), Progress(progress)
+    if reader is not None:
+        if dropped is not None:
+            raise ConfigError(
+                f"dropped (--dropped) gets rows of a source, but {reader.storage.url} holds shards; leave it out: the "
+                "table of groups says which rows are kept, or give the source"
+            )
+        return _copy_shards(ShardSource.of(reader), found, target, client, reporter)
+    if not isinstance(found, Duplicates):
+        raise InputError(
+            "a mask does not name the data set of its rows, by which they are found in a source; give the result of "
+            "dkfeat.neighbors.duplicates, or its folder"
+        )
+    options = storage_options if is_url(found.shards) else None
+    source = StoredRows.of_source(open_shards(found.shards, storage_options=options).shards, data, storage_options)
+    if source.left_out:
+        reporter.note(f"neither kept nor dropped, because they were not featurized: {source.left_out}")
+    copy = partial(_copy_rows, source, _results(found, source), client=client, reporter=reporter)
+    if dropped is not None:
+        copy(dropped, of_dropped=True)
+    return copy(target, of_dropped=False)
+
+
+def _copy_shards(source: ShardSource, found: Any, target: Any, client: Any, reporter: Progress) -> Manifest:
+    """Copy the kept rows of shards."""
+    data, results = ShardDataset(source.reader, "sha256"), _results(found, source)
     labels = data.spec["input"].get("labels")
     source = replace(source, labels=labels if labels is None else tuple(labels))
-    with open_run(source, target, client=client, progress=progress) as opened:
-        spec, job = {**data.spec, DROPPED: dropped}, partial(_DropJob, keep=keep)
+    with open_run(source, target, client=client, progress=reporter) as opened:
+        spec, job = {**data.spec, DROPPED: _described(source, results)}, partial(_ShardsJob, results=results)
         resolved = Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=data.manifest.schema)
         return execute(replace(resolved, encoder=data.encoder, job=job, stage="drop duplicates"))
 
 
-def _keep(duplicates: Any, data: ShardDataset, source: ShardSource) -> Keep:
-    found = Duplicates.open(duplicates) if isinstance(duplicates, str | PathLike) else duplicates
-    if isinstance(found, Duplicates) and found.folder is not None:
-        return _keep_of_folder(found, data)
-    mask = np.asarray(found.kept if isinstance(found, Duplicates) else found)
-    if mask.dtype != np.bool_ or mask.shape != (data.n_rows,):
-        raise InputError(
-            f"duplicates are of shape {mask.shape} and type {mask.dtype}, but {source.urlpath} has {data.n_rows:,} "
-            "rows; give the result of dkfeat.neighbors.duplicates on these rows, its folder, or a boolean mask of the "
-            "rows to keep"
-        )
-    return partial(_rows_of_mask, mask, source)
+def _copy_rows(
+    source: StoredRows, results: _Results, target: Any, *, client: Any, reporter: Progress, of_dropped: bool
+) -> Manifest:
+    """Copy the kept rows of a source, or the others."""
+    table = pa.schema([*_OF_LINES, *(_OF_DROPPED if of_dropped else ())])
+    layout, schema = (ROWS, {}) if source.source.kind == "parquet" else (LINES, kinds(table))
+    data, output = ShardDataset(source.reader, "sha256"), {"layout": layout, "n_features_out": 1, "row_bytes": 1}
+    spec = make_spec(data.spec["map"], source.to_mapping(), output, piece_rows=_MOST_ROWS, blocksize=source.blocksize)
+    spec[DROPPED] = {**_described(source, results), "of_dropped": of_dropped}
+    job = partial(_RowsJob, results=results, of_dropped=of_dropped, schema=table)
+    with open_run(source, target, kind=layout, client=client, progress=reporter) as opened:
+        stage = "write dropped rows" if of_dropped else "write kept rows"
+        resolved = Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=schema, job=job, stage=stage)
+        return execute(resolved)
 
 
-def _rows_of_mask(mask: NDArray[np.bool_], source: ShardSource, split: Split) -> NDArray[np.bool_]:
-    first = source.first_row(split)
-    return mask[first : first + split.stop]
+def _described(source: ShardSource, results: _Results) -> dict[str, Any]:
+    """Return the hashes of the shards and of the kept rows, and the number of rows."""
+    kept, manifest = hashlib.sha256(), source.reader.manifest
+    for split in source.splits():
+        kept.update(_column(results, source, GROUPS, "keep", split).tobytes())
+    return {"shards": manifest.shards_sha256, "rows": manifest.rows, "kept": kept.hexdigest()}
 
 
-def _keep_of_folder(found: Duplicates, data: ShardDataset) -> Keep:
-    groups, url = found.arrays[GROUPS].shards, data.shards.storage.url
-    if groups.spec[GROUPS]["shards"] != data.manifest.shards_sha256:
+def _results(found: Any, source: ShardSource) -> _Results:
+    """Return a result that is checked to be of these shards, or of the shards of these rows."""
+    manifest, url = source.reader.manifest, source.reader.storage.url
+    if not isinstance(found, Duplicates) or found.folder is None:
+        mask = np.asarray(found.kept if isinstance(found, Duplicates) else found)
+        if mask.dtype != np.bool_ or mask.shape != (manifest.rows,):
+            raise InputError(
+                f"duplicates are of shape {mask.shape} and type {mask.dtype}, but {url} has {manifest.rows:,} rows; "
+                "give the result of dkfeat.neighbors.duplicates on these rows, its folder, or a boolean mask of the "
+                "rows to keep"
+            )
+        return _InMemory({**getattr(found, "arrays", {}), "keep": mask}, source.stored)
+    if found.arrays[GROUPS].spec[GROUPS]["shards"] != manifest.shards_sha256:
         raise SpecConflictError(
             f"{found.folder} has the duplicates of other shards than {url} has now; find them again, with `dkfeat "
             f"duplicates {url} --out` and another folder"
         )
-    entries: dict[int, list[ShardEntry]] = {}
-    for entry in groups.manifest.shards:  # splits are the shards of the data set
-        entries.setdefault(entry.split, []).append(entry)
-    return partial(_rows_of_groups, groups, entries)
-
-
-def _rows_of_groups(groups: ShardReader, entries: Mapping[int, list[ShardEntry]], split: Split) -> NDArray[np.bool_]:
-    parts = [groups.read(entry, only=("keep",)).kept["keep"] for entry in entries[split.number]]
-    return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+    tables: dict[str, tuple[ShardReader, dict[int, list[ShardEntry]]]] = {}
+    for name in (GROUPS, PAIRS):
+        tables[name] = found.arrays[name].shards, {}
+        for entry in found.arrays[name].manifest.shards:
+            tables[name][1].setdefault(entry.split, []).append(entry)
+    return _InFolder(tables)

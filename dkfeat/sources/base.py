@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -369,6 +369,10 @@ class Source(ABC):
         """Return the number of rows of a split; None if the rows must be read to count them."""
         return None
 
+    def count_rows(self, files: Sequence[SourceFile]) -> int:  # noqa: ARG002  # subclasses use it
+        """Return the number of rows of files, also of those that filters exclude."""
+        raise ConfigError(f"rows of {self.kind} are not counted")
+
     def split_bytes(self, split: Split) -> int:
         """Return the number of stored bytes that a task reads for this split."""
         return split.stop - split.start
@@ -427,6 +431,18 @@ class Source(ABC):
     @abstractmethod
     def pieces(self, split: Split, max_piece_rows: int | None, checksum: bool) -> Iterator[Piece]:
         """Yield the pieces of a split for `read`, which checks the arguments."""
+
+    def stored_rows(self, split: Split, bad: Collection[tuple[int, int]]) -> Iterator[Any]:  # noqa: ARG002  # subclasses use it
+        """Read a split as it is stored, in bounded memory.
+
+        Yields
+        ------
+        table : pyarrow.Table
+            Rows with all their columns, or the column ``lines.LINE``; without those that filters exclude, and without
+            bad ones: `bad` has the position of the file and the offset of each, as in `BadRow`. The first table has no
+            rows.
+        """
+        raise ConfigError(f"rows of {self.kind} are not copied as they are stored; give files of rows")
 
     def origins(self, split: Split, piece: Piece, before: Sequence[int]) -> list[Origin]:
         """Locate the rows of a piece; `before` has the number of earlier rows of each file of the split."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import errno
+import gzip
 import io
 import lzma
 import os
@@ -149,6 +150,19 @@ def _decoder_of(compression: str) -> tuple[Any, tuple[type[Exception], ...]]:
     import zstandard  # late import: only zstd files need it
 
     return zstandard.ZstdDecompressor().decompressobj(), (zstandard.ZstdError,)
+
+
+def compress(content: bytes, compression: str | None) -> bytes:
+    """Compress the content of a file; None leaves it as it is."""
+    if compression == "gzip":
+        return gzip.compress(content, 6, mtime=0)
+    if compression == "zstd":
+        import zstandard  # late import: only zstd files need it
+
+        return zstandard.ZstdCompressor().compress(content)
+    if compression is None:
+        return content
+    return bz2.compress(content) if compression == "bz2" else lzma.compress(content)
 
 
 READ_AHEAD_BYTES = 4 << 20

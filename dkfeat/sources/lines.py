@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from dkfeat.compiled.libsvm import PADDING
 
 WINDOW_BYTES = 1 << 20
 """Bytes of text loaded at a time; they stay in a core's second-level cache while they are parsed."""
 
+LINE = "line"
+"""Column of lines of text, in `Source.stored_rows`."""
 _TAIL_BYTES = 1 << 16  # read at a time after the end of the range, to find the end of its last line
 _CR = 13
 _BOM = b"\xef\xbb\xbf"
+
+
+def line_table(lines: Sequence[bytes]) -> pa.Table:
+    """Make the table of `Source.stored_rows` from lines with their line ends."""
+    return pa.table({LINE: pa.array(lines, pa.large_binary())})
 
 
 class LineTooLongError(Exception):

@@ -11,7 +11,6 @@ from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import (
     bad_row_options,
     execution_options,
-    options_at,
     run_arguments,
     run_options,
     storage_option,
@@ -135,33 +134,40 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
 
 
 @click.command("drop-duplicates", cls=DkfeatCommand)
-@click.argument("shards")
+@click.argument("rows", nargs=-1, required=True)
 @click.argument("duplicates")
 @heading("Target")
 @click.option("--out", required=True, metavar="DIR", help="Target: a folder or URL for the copy.")
+@click.option("--dropped", metavar="DIR", help="Folder or URL for the other rows of a source.")
 @target_option
-@heading("Reading shards")
-@storage_option("SHARDS")
+@heading("Reading rows")
+@storage_option("ROWS and their shards")
 @run_options
 @click.pass_context
-def drop_duplicates(ctx: click.Context, /, shards: str, duplicates: str, out: str, **options: Any) -> None:
-    """Copy SHARDS without the duplicates in DUPLICATES.
+def drop_duplicates(
+    ctx: click.Context, /, rows: tuple[str, ...], duplicates: str, out: str, dropped: str | None, **options: Any
+) -> None:
+    """Copy ROWS without the duplicates in DUPLICATES.
 
-    DUPLICATES is the folder that `dkfeat duplicates` wrote for SHARDS. Of each
-    group of duplicates the first row is left. The copy is a data set like SHARDS:
-    models are trained and evaluated on it in the same way. The same command again
-    continues an interrupted run.
+    DUPLICATES is the folder that `dkfeat duplicates` wrote. ROWS is the source of
+    the shards in which they were found: Parquet files, of which the copy has all
+    columns, or text, whose lines are copied. Or ROWS is the folder of these
+    shards; then the copy is a data set like it, for training. Of each group of
+    duplicates the first row is left. The same command again continues an
+    interrupted run.
 
     For example:
-      dkfeat duplicates features/train --out duplicates
-      dkfeat drop-duplicates features/train duplicates --out features/distinct
-      dkfeat train features/distinct --test features/test --out model
+      dkfeat duplicates features --threshold 0.8 --out duplicates
+      dkfeat drop-duplicates 'docs/*.parquet' duplicates --out clean
+      dkfeat drop-duplicates features duplicates --out distinct
     """
-    from dkfeat.engine.dataset.dataset import open_shards
+    from dkfeat.neighbors import Duplicates
     from dkfeat.neighbors import drop_duplicates as run
 
-    data = open_shards(shards, storage_options=options_at(shards, options["storage_options"]))
-    manifest = run(data, duplicates, target_of(out, options), **run_arguments(ctx, options))
-    dropped = data.n_rows - manifest.rows
-    summary_of(manifest, "target", out, dropped=dropped)
-    note(f"left out: {dropped:,} of the {counted(data.n_rows, 'row')} of {shards}")
+    found = Duplicates.open(duplicates)
+    to = None if dropped is None else target_of(dropped, options)
+    named = {"dropped": to, "storage_options": options["storage_options"]}
+    manifest = run(list(rows), found, target_of(out, options), **named, **run_arguments(ctx, options))
+    n_dropped = found.n_rows - manifest.rows
+    summary_of(manifest, "target", out, dropped=n_dropped)
+    note(f"left out: {n_dropped:,} of the {counted(found.n_rows, 'row')} of {rows[0]}")

@@ -143,7 +143,7 @@ class ShardDataset:
         manifest, output = self.manifest, self.spec["output"]
         facts: dict[str, Any] = {"location": self._reader.storage.url, **manifest.facts()}
         if not self.has_features:
-            facts["holds"] = f"{self.layout}: {', '.join(manifest.schema)}"
+            facts["holds"] = f"{self.layout}: {', '.join(manifest.schema) or 'the columns of the source'}"
         else:
             columns = f"{counted(columns_of(self.spec), 'column')} → {output['n_features_out']:,}"
             facts["features"] = f"{columns}, {counted(output['row_bytes'], 'byte')} a row as {output['layout']}"

@@ -123,6 +123,10 @@ class ShardSource(Source):
         """Return the number of the first row of a split among all rows of the data set."""
         return self.stored[split.file.name].first_row
 
+    def shards_of(self, split: Split) -> Sequence[Split]:
+        """Return the split itself, which is a shard."""
+        return (split,)
+
     def rows_of(self, split: Split) -> int | None:
         """Return the number of rows of a split."""
         return split.stop

@@ -141,7 +141,7 @@ def verify_inputs(
     storage = as_target(target).open()
     spec, manifest = metadata.read_spec(storage), metadata.read_manifest(storage)
     resolved, files = resolved_source(storage, spec, manifest, source, storage_options)
-    problems, touched = _changes(manifest, files)
+    problems, touched = changes_of(manifest, files)
     planned = planned_splits(manifest.records)
     splits = [split.with_files(files) for split in planned if all(file.name in files for file in split.files)]
     found: dict[int, _Found] = {}
@@ -214,7 +214,7 @@ class _InputTask:
         return _Found(tuple(pieces), rows, "")
 
 
-def _changes(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[str], list[str]]:
+def changes_of(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[str], list[str]]:
     """Compare files with the manifest; return problems, and the names of files that differ only in time or tag."""
     problems, touched = [], []
     for entry in manifest.sources:

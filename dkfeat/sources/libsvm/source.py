@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
 
 import numpy as np
+import pyarrow as pa
 
 from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
@@ -25,6 +26,7 @@ from dkfeat.sources.libsvm.parser import (
     parse_error,
     token_at,
 )
+from dkfeat.sources.lines import WINDOW_BYTES, line_table
 from dkfeat.sources.options import are_integers
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow, cut_message, shown_text
 
@@ -209,6 +211,21 @@ class LibsvmSource(LibsvmOptions):
                     parser.reset()  # only the caller refers to the block while the next one is read
                 number += 1
 
+    def stored_rows(self, split: Split, bad: Collection[tuple[int, int]]) -> Iterator[pa.Table]:
+        """See `Source.stored_rows`; comments and blank lines are no rows."""
+        kept: list[bytes] = []
+        n_bytes = 0
+        yield line_table(kept)
+        with open_split(self, split) as parser:
+            for position, _, offset, _, line in _lines(parser):
+                if _is_row(line) and (position, offset) not in bad:
+                    kept.append(line)
+                    n_bytes += len(line)
+                if n_bytes > WINDOW_BYTES:
+                    yield line_table(kept)
+                    kept, n_bytes = [], 0
+        yield line_table(kept)
+
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
         """Locate rows that a map rejects, in ascending order, by reading the split's lines up to them."""
         bad_lines = {(bad.file, bad.offset) for bad in piece.bad_rows}
@@ -217,8 +234,7 @@ class LibsvmSource(LibsvmOptions):
         row = -1
         with open_split(self, split) as parser:
             for position, at, offset, number, line in _lines(parser):
-                is_row = line.strip(b" \t\r\n") and line.lstrip(b" \t")[0] != ord("#")
-                if at < piece.start or not is_row or (position, offset) in bad_lines:
+                if at < piece.start or not _is_row(line) or (position, offset) in bad_lines:
                     continue
                 row += 1
                 if row not in wanted:
@@ -260,6 +276,11 @@ class LibsvmSource(LibsvmOptions):
             with suppress(DkfeatError, OSError):  # of a file that cannot be read again
                 return str(self.bad_row_error(file, row, row.message))
         return f"{printable(file.url)}, line at byte {row.offset:,}: {row.message}"
+
+
+def _is_row(line: bytes) -> bool:
+    """Return False for blank lines and comments."""
+    return bool(line.strip(b" \t\r\n")) and not line.lstrip(b" \t").startswith(b"#")
 
 
 def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:

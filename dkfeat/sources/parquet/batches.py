@@ -162,6 +162,8 @@ def plain(array: pa.Array) -> pa.Array:
         return plain(array.dictionary_decode())
     if pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
+    if pa.types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
     is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
     return array.cast(pa.large_list(kind.value_type)) if is_view else array
 
@@ -208,8 +210,8 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
 
 
 @contextmanager
-def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) -> Iterator[SplitReader]:
-    """Open a split to read some columns of it.
+def open_split(options: ParquetOptions, split: Split, columns: Sequence[str] | None) -> Iterator[SplitReader]:
+    """Open a split to read some columns of it; None: all, as they are stored.
 
     Raises
     ------
@@ -220,7 +222,7 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
     """
     file = split.file
     check_unchanged(file, options.storage_options)
-    with open_parquet(file, options.storage_options, len(columns)) as parquet:
+    with open_parquet(file, options.storage_options, 16 if columns is None else len(columns)) as parquet:
         with reading(file):
             footer = footer_of(options, file, parquet)
         if split.stop > len(footer.rows):
@@ -228,11 +230,11 @@ def open_split(options: ParquetOptions, split: Split, columns: Sequence[str]) ->
                 f"has {len(footer.rows):,} row groups, but the plan reads up to {split.stop:,}",
                 path=printable(file.url),
             )
-        features = set(options.features or ()) & set(columns) - set(options.filter_columns)
+        features = set(options.features or ()) & set(columns or ()) - set(options.filter_columns)
         types = {item.name: storage_type(item.type) for item in parquet.schema_arrow if item.name in features}
         of_table = options.is_table and options.has_table_encoder
         unread = {name: kind for name, kind in types.items() if of_table and not options.encoder.encodes(kind)}
-        yield SplitReader(parquet, split, footer, list(columns), unread)
+        yield SplitReader(parquet, split, footer, None if columns is None else list(columns), unread, options)
 
 
 class SplitReader:
@@ -243,11 +245,12 @@ class SplitReader:
         parquet: pq.ParquetFile,
         split: Split,
         footer: Footer,
-        columns: list[str],
+        columns: list[str] | None,
         unread: dict[str, pa.DataType],
+        options: ParquetOptions,
     ) -> None:
         self._parquet, self._split, self._footer, self._columns = parquet, split, footer, columns
-        self._unread = unread
+        self._unread, self._compared = unread, options.filter_columns
         self.first_row = sum(footer.rows[: split.start])
         """Number in the file of the split's first row."""
         self.stop_row = sum(footer.rows[: split.stop])
@@ -265,28 +268,56 @@ class SplitReader:
         """
         first_row = self.first_row
         for group in range(self._split.start, self._split.stop):
-            for batch in self._group_batches(group):
-                yield batch, first_row
+            for part, start in self._parts(group):
+                with reading(self._split.file, group):
+                    rows, columns = self._selected(part, np.arange(start, start + part.num_rows))
+                if len(rows):
+                    yield ColumnBatch(self._split.file, group, rows, columns), first_row
             first_row += self._footer.rows[group]
 
-    def _group_batches(self, group: int) -> Iterator[ColumnBatch]:
+    def stored(self) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
+        """Yield all columns of the rows that pass the filters as they are stored, and their numbers in the file."""
+        first_row = self.first_row
+        for group in range(self._split.start, self._split.stop):
+            for part, start in self._parts(group):
+                with reading(self._split.file, group):
+                    table, rows = pa.Table.from_batches([part]).cast(self.schema), np.arange(part.num_rows)
+                    if self._footer.condition is not None:
+                        compared = {name: plain(part.column(name)) for name in self._compared}
+                        rows = self._passing(compared, rows)[0]
+                        table = table.take(rows)
+                yield table, first_row + start + rows
+            first_row += self._footer.rows[group]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the file, with its metadata; views, of which pyarrow selects no rows, are large text and lists."""
+        schema = self._parquet.schema_arrow
+        fields = [
+            field.with_type(plain(pa.nulls(0, field.type)).type) if _is_view(field.type) else field for field in schema
+        ]
+        return pa.schema(fields, schema.metadata)
+
+    def _parts(self, group: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows of a row group, and the number in it of the first one."""
         file, declared, start = self._split.file, self._footer.rows[group], 0
-        size = min(max(BATCH_BYTES * declared // max(self._footer.row_bytes[group], 1), 1), _MOST_BATCH_ROWS)
-        with reading(file, group):
+        n_bytes = self._footer.row_bytes[group]
+        names = None
+        if self._columns is None:
+            n_bytes = self._parquet.metadata.row_group(group).total_byte_size
+        else:
             names = [name for name in self._columns if name not in self._unread]
+        size = min(max(BATCH_BYTES * declared // max(n_bytes, 1), 1), _MOST_BATCH_ROWS)
+        with reading(file, group):
             parts = iter(self._parquet.iter_batches(size, [group], names, use_threads=False))
         while declared:  # an empty row group is not read: some writers store no pages for it
             with reading(file, group):
                 part = next(parts, None)
-                if part is None:
-                    break
-                rows = np.arange(start, start + part.num_rows)
-                start += part.num_rows
-                rows, columns = self._selected(part, rows)
-            if start > declared:
+            if part is None or start + part.num_rows > declared:
+                start += 0 if part is None else part.num_rows
                 break
-            if len(rows):
-                yield ColumnBatch(file, group, rows, columns)
+            yield part, start
+            start += part.num_rows
         if start != declared:
             raise ParquetError(
                 f"damaged: the footer declares {declared:,} rows, but {start:,} were found",
@@ -298,16 +329,24 @@ class SplitReader:
         """Return row numbers and plain columns of the rows that pass the filters."""
         arrays = {
             name: pa.nulls(len(rows), self._unread[name]) if name in self._unread else plain(part.column(name))
-            for name in self._columns
+            for name in self._columns or ()
         }
         if self._footer.condition is None or not len(rows):
             return rows, arrays
+        return self._passing(arrays, rows)
+
+    def _passing(self, arrays: dict[str, pa.Array], rows: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
         number = "row"
         while number in arrays:
             number += "_"
         table = pa.table({**arrays, number: rows}).filter(self._footer.condition)
         found = {name: table[name].combine_chunks() for name in table.column_names}
         return found.pop(number).to_numpy(), found
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    return is_list or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
 
 
 def _first_leaf(schema: pa.Schema, column: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Self
@@ -163,6 +163,11 @@ class ParquetSource(ParquetOptions):
         """Return the number of rows of a split from the footer; None with filters."""
         return None if self.filters is not None else sum(self._footer(split).rows[split.start : split.stop])
 
+    def count_rows(self, files: Sequence[SourceFile]) -> int:
+        """Return the number of rows of files from their footers, also of those that filters exclude."""
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            return sum(sum(footer.rows) for footer in pool.map(partial(_footer, self.inspect(files)), files))
+
     def split_bytes(self, split: Split) -> int:
         """Return the number of stored bytes of the rows of this split."""
         rows = self._footer(split).rows
@@ -267,6 +272,15 @@ class ParquetSource(ParquetOptions):
                 del rows  # only the caller refers to a block while the next one is read
             check_unchanged(split.file, self.storage_options)
             yield piece.piece(number, start, reader.stop_row, rounded, last=True, checksum=checksum)
+
+    def stored_rows(self, split: Split, bad: Collection[tuple[int, int]]) -> Iterator[pa.Table]:
+        """See `Source.stored_rows`; rows have all columns of the file, with its schema and metadata."""
+        with open_split(self, split, None) as reader:
+            yield reader.schema.empty_table()
+            bad_numbers = [number for _, number in bad]
+            for table, numbers in reader.stored():
+                yield table.filter(~np.isin(numbers, bad_numbers)) if bad else table
+            check_unchanged(split.file, self.storage_options)
 
     def rejected_rows(self, split: Split, piece: Piece, rejected: Sequence[RejectedRow]) -> list[BadRow]:
         """Locate rows that a map rejects, in ascending order, by reading the split up to them."""

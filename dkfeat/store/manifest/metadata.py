@@ -65,6 +65,7 @@ _LOCAL_RECORDS = (
 """Name of a file in a local folder, a part of its beginning, and the kind of the folder that has it."""
 _SHOWN = {"neighbors": "neighbours"}
 _SHOWN |= {name: f"{name} of duplicates" for name in ("pairs", "groups")}
+_SHOWN |= {"rows": "rows of a source without duplicates", "lines": "lines of a source without duplicates"}
 SIDECAR_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.npz")
 _SIDECARS = {"landmarks": ("map", "landmarks"), "encoder": ("encoder", "knots"), "model": ("model", "sha256")}
 """Kinds of sidecar files, with the part of a spec that names them, and the key there."""

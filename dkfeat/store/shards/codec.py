@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dkfeat
-from dkfeat.blocks import BadCount, BadRow
+from dkfeat.blocks import BadCount, BadRow, RowBlock
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
 from dkfeat.store.manifest.record_table import open_parquet, read_table
@@ -26,7 +26,7 @@ from dkfeat.store.manifest.records import SHARD_NAME, Piece, ShardEntry, check
 from dkfeat.store.shards import columns
 
 if TYPE_CHECKING:
-    from dkfeat.blocks import RowBlock, Split
+    from dkfeat.blocks import Split
     from dkfeat.store.manifest.batch_plan import BatchPlan
 
 
@@ -231,12 +231,15 @@ def encode_shard(layout: str, block: RowBlock, footer: ShardFooter, *, values: b
     metadata = footer.to_metadata()
     footer_bytes = sum(map(len, metadata.values()))
     # no encoding makes data more than an eighth larger
-    buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + footer_bytes + (1 << 20))
-    sink = pa.FixedSizeBufferWriter(buffer)
-    with pq.ParquetWriter(sink, table.schema, **columns.WRITER_OPTIONS, **settings) as writer:
+    sink: Any = pa.BufferOutputStream()  # pages of repeated values may be larger than these
+    if layout != columns.ROWS:
+        buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + footer_bytes + (1 << 20))
+        sink = pa.FixedSizeBufferWriter(buffer)
+    with pq.ParquetWriter(sink, table.schema, **{**columns.WRITER_OPTIONS, **settings}) as writer:
         writer.write_table(table, row_group_size=columns.ROW_GROUP_ROWS)
         writer.add_key_value_metadata({**metadata, KEY: BLANK})
-    data = memoryview(buffer)[: sink.tell()].cast("B")
+    size = sink.tell()
+    data = memoryview(sink.getvalue() if layout == columns.ROWS else buffer)[:size].cast("B")
     return EncodedShard(data, seal(data), footer)
 
 
@@ -292,7 +295,7 @@ def decode(
     spec_fp : str
         Fingerprint of the spec.
     schema : mapping
-        Columns and their types, as in the manifest.
+        Columns and their types, as in the manifest; empty: any, which are not decoded.
     n_columns : int
         Width of the features: bytes per row for codes, else number of columns.
     only : sequence of str, optional
@@ -310,6 +313,8 @@ def decode(
     table = read_table(file, _select_columns(schema, only), what)
     if table.num_rows != entry.rows:
         raise ShardError(f"{what}: its columns have {table.num_rows:,} rows, the manifest states {entry.rows:,}")
+    if not schema:
+        return RowBlock(X=table, y=None)
     try:
         return columns.from_table(table, n_columns)
     except ShardError as fault:
@@ -328,7 +333,7 @@ def _open_listed(
     if file.metadata.num_rows != entry.rows:
         raise ShardError(f"{what}: has {file.metadata.num_rows:,} rows, the manifest states {entry.rows:,}")
     kinds = columns.kinds(file.schema_arrow)
-    if kinds != dict(schema):
+    if schema and kinds != dict(schema):
         raise ShardError(f"{what}: its columns are {kinds}, the manifest states {dict(schema)}")
     return file
 

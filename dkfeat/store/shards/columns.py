@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 """Layouts of features."""
 
-TABLES = ("predictions", "neighbors", "pairs", "groups")
+ROWS, LINES = "rows", "lines"
+"""Layouts of rows of a source as they are stored: with all columns of their file, or as lines of text."""
+
+TABLES = ("predictions", "neighbors", "pairs", "groups", ROWS, LINES)
 """Layouts of results that are computed from features, with columns of their own."""
 
 _KEPT = (pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
@@ -42,6 +45,7 @@ WRITER_OPTIONS: dict[str, Any] = {
     "store_schema": False,
 }
 
+_ROW_OPTIONS = {**dict.fromkeys(("use_dictionary", "write_statistics", "store_schema"), True), "compression": "ZSTD"}
 _LEVELS = {"indices": 1, "values": 1, "features": 1}
 _OTHER_LEVEL = 3
 _ENCODINGS = {"float": "BYTE_STREAM_SPLIT", "double": "BYTE_STREAM_SPLIT", "bool": "PLAIN", "string": "PLAIN"}
@@ -64,6 +68,8 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
     InputError
         If the layout is unknown or cannot store the features, or a kept column has a reserved name or unsupported type.
     """
+    if layout == ROWS:
+        return block.X, _ROW_OPTIONS
     found: dict[str, pa.Array] = {}
     if block.y is not None:
         labels = pa.array(np.ascontiguousarray(block.y))

@@ -1,14 +1,18 @@
-"""Searches for duplicates whose driver is killed end with the bytes of an undisturbed search."""
+"""Searches for duplicates, and copies without them, whose driver is killed end with the bytes of undisturbed ones."""
 
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.neighbors import duplicates
+from dkfeat.neighbors import drop_duplicates, duplicates
 from tests import programs
+from tests.faults.kills import POINTS
+from tests.invariants import assert_dataset_whole
 
 pytestmark = pytest.mark.slow
 
@@ -56,3 +60,47 @@ def test_full_disk__names_the_file_and_the_same_search_ends_with_equal_bytes(fol
     assert re.search(r"out/work/\w+/data/codes cannot be written: File too large", ended.err)
     duplicates(folder / "shards", target=tmp_path / "out", progress=False)
     assert state(tmp_path / "out") == state(folder / "whole")
+
+
+@pytest.fixture(scope="module", params=["rows.svm", "rows.parquet"])
+def copied(request, folder):
+    """A source, its duplicates, and the folder with an undisturbed copy, of some ten shards in each target."""
+    place = folder / request.param.partition(".")[2]
+    place.mkdir()
+    source = folder / request.param
+    if request.param == "rows.parquet":
+        rows = dkfeat.open_shards(folder / "shards").to_scipy()[0]
+        table = pa.table(
+            {"x": [row.indices.astype(float).tolist() for row in rows], "text": list(map(str, range(4000)))}
+        )
+        pq.write_table(table, source, row_group_size=400)
+        options = {"features": "x", "label": None, "n_features": 128, "blocksize": "500kB"}
+        dkfeat.featurize(
+            dkfeat.ParquetSource(str(source), **options), place / "shards", dkfeat.DartFeatures(128), progress=False
+        )
+    found = duplicates(folder / "shards" if source.suffix == ".svm" else place / "shards", progress=False)
+    out = {"target": place / "clean", "dropped": place / "dropped"}
+    duplicates(found.shards, target=place / "duplicates", progress=False)
+    drop_duplicates(str(source), place / "duplicates", **out, progress=False)
+    return source, place
+
+
+def files_of(place):
+    """Bytes of all rows and lines."""
+    paths = [path for name in ("clean", "dropped") for path in (place / name).rglob("part-*")]
+    return {path.relative_to(place): path.read_bytes() for path in paths}
+
+
+@pytest.mark.fault("P-01")
+@pytest.mark.parametrize(
+    "kill_at", [*(f"{point}:2" for point in POINTS if point != "after_plan"), "after_plan:1", "mid_write:19"]
+)
+def test_driver_killed__the_copy_of_a_source_ends_with_equal_bytes(kill_at, copied, tmp_path):
+    source, place = copied
+    targets = {"target": tmp_path / "clean", "dropped": tmp_path / "dropped"}
+    words = [source, place / "duplicates", "--out", targets["target"], "--dropped", targets["dropped"]]
+    programs.run_killed(kill_at, programs.command("drop-duplicates", *words, "--scheduler", "threads"))
+    drop_duplicates(str(source), place / "duplicates", **targets, progress=False)
+    assert files_of(tmp_path) == files_of(place)
+    for target in targets.values():
+        assert_dataset_whole(target, committed=True)
