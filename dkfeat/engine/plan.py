@@ -23,7 +23,6 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import checked_splits, column_shares, scale_warning
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.html import card
-from dkfeat.maps import FeatureMap
 from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
@@ -35,6 +34,7 @@ from dkfeat.store.storage.base import META
 if TYPE_CHECKING:
     from dkfeat.encoders._base import Encoder
     from dkfeat.encoders._columns import ColumnTable
+    from dkfeat.maps import FeatureMap
 
 
 TEXT_FACTOR = 8
@@ -404,7 +404,7 @@ def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:
     working = 0
     if settings.spec:
         spec_fp, row_bytes = fingerprint(settings.spec), int(settings.spec["output"]["row_bytes"])
-        working = settings.map._working_bytes
+        working = 0 if settings.map is None else settings.map._working_bytes
     tasks = tuple(
         BlockTask(
             split=split,

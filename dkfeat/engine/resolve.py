@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sklearn.base import clone
-
+from dkfeat import maps
 from dkfeat.blocks import SourceFile
 from dkfeat.engine.open import Opened
 from dkfeat.engine.progress import Progress
@@ -18,7 +17,7 @@ from dkfeat.engine.scan import check_bad_rows, counted_rows, run_scan, suggestin
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_encoder, fit_to_rows, load_encoder, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.maps import CLASSES, FeatureMap
+from dkfeat.maps import CLASSES
 from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
@@ -31,6 +30,7 @@ from dkfeat.validation import check_choice
 if TYPE_CHECKING:
     from dkfeat.encoders._base import Encoder
     from dkfeat.encoders._columns import ColumnTable
+    from dkfeat.maps import FeatureMap
 
 
 logger = logger_of(__name__)
@@ -51,8 +51,8 @@ class Resolved:
     """Source and target, with the settings that these follow."""
     source: Source
     """Source; its index base, width and label type are known if there is a spec."""
-    map: FeatureMap
-    """Feature map, fitted if there is a spec."""
+    map: Any = None
+    """Feature map, fitted if there is a spec; None for a table, whose tasks need none."""
     layout: str = ""
     """Layout of the features in shards."""
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -186,7 +186,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
     source, target, like = opened.source, opened.target, opened.like
     if target is not None:
         check_has_source(*target)
-    if map is not None and not isinstance(map, FeatureMap):
+    if map is not None and not isinstance(map, maps.FeatureMap):
         raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(CLASSES)}) or None")
     check_choice(layout, "layout", (None, *LAYOUTS))
     for named, in_full in ((target, True), (like, False)):
@@ -243,7 +243,7 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
     ConfigError
         If the map still needs rows, or the settings are too long for a spec.
     """
-    source, map = incomplete.source, incomplete.map if fitted is None else fitted
+    source, map = incomplete.source, fitted or incomplete.map
     if not source.is_resolved:
         assert incomplete.scan is not None  # because `needs_scan` is true
         source = source.resolve(incomplete.scan)
@@ -252,7 +252,7 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
             raise ConfigError(
                 f"{type(map).__name__} learns from rows of the source; fit it first, or use dkfeat.featurize"
             )
-        map = clone(map).fit_width(source.n_features)
+        map = map.cloned().fit_width(source.n_features)
     elif map.n_features_in_ != source.n_features:
         raise SpecConflictError(
             f"n_features={source.n_features:,} is requested, but the map was fitted on {map.n_features_in_:,}"
@@ -283,7 +283,7 @@ def with_encoder(
     If it does not, an error is raised unless `is_auto`. It takes the seed if it has none.
     """
     if not encoder.__sklearn_is_fitted__() and encoder.random_state is None:
-        encoder = clone(encoder).set_params(random_state=seed)
+        encoder = encoder.cloned().set_params(random_state=seed)
     found = source.replaced(encoder=encoder).inspect(files)
     if found.is_table == encoder.takes_tables:
         return found
@@ -466,7 +466,7 @@ def inherit_map(
     if map is None:
         return existing
     if not _is_fitted(map):
-        map = clone(map)._fit_like(existing)  # as sources, it inherits what it does not set
+        map = map.cloned()._fit_like(existing)  # as sources, it inherits what it does not set
     must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
     return existing
 
@@ -488,7 +488,7 @@ def _asked(encoder: Encoder, existing: Encoder | None) -> dict[str, Any]:
     if existing is None or existing.name != encoder.name:
         return {"encoder": encoder.name}
     spec = existing.to_spec()
-    wanted = clone(encoder).set_params(**encoder._params_like(spec))
+    wanted = encoder.cloned().set_params(**encoder._params_like(spec))
     return spec | {"params": wanted._checked_params(), "seed": wanted.random_state}
 
 

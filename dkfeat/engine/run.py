@@ -100,7 +100,7 @@ def commit(finished: Finished) -> Manifest:
     return batch.commit(
         totals.entries,
         schema=resolved.schema,
-        n_features=resolved.map.n_features_in_,
+        n_features=resolved.spec["map"]["n_features"],
         labels=totals.labels,
         final_newlines=totals.final_newlines,
         versions={**shards.versions(), "dask": version("dask"), "numba": version("numba")},

@@ -165,7 +165,5 @@ def write_table(
     source = ShardSource.of(data.shards, spec.reads)
     with open_run(source, target, kind=spec.layout, client=client, progress=progress) as opened:
         made, schema, tasks = spec.to_mapping(source), kinds(spec.schema), partial(job, schema=spec.schema)
-        resolved = Resolved(
-            opened=opened, source=source, map=data.map, spec=made, schema=schema, job=tasks, stage=stage
-        )
+        resolved = Resolved(opened=opened, source=source, spec=made, schema=schema, job=tasks, stage=stage)
         return execute(resolved)

@@ -46,6 +46,10 @@ class Fitted:
 class NotebookCard(BaseEstimator):
     """Base of estimators that a notebook shows as a card, the HTML of `_repr_html_inner`."""
 
+    def cloned(self) -> Any:
+        """Return an unfitted copy with these parameters."""
+        return clone(self)
+
     def _shown_params(self) -> dict[str, str]:
         return {name: _short(repr(value)) for name, value in self.get_params(deep=False).items()}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,3 +178,38 @@ def error_band(
     parts = [order[:1], *np.array_split(order, min(_PARTS, len(order))), order[-1:]]  # includes both ends
     at = np.array([exact[part].mean() for part in parts])
     return at, np.array([np.sqrt(np.mean(deviations[part] ** 2)) for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """What the codes of a map tell of its kernel; found in the map's spec, without loading scikit-learn."""
+
+    n_components: int
+    bits: int
+    chance: float
+    """Probability that the codes of different samples are equal, at most."""
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Self:
+        """Return the codes of the map of a spec: 2^-b for b bits by chance, but none for a code that is not mixed.
+
+        Examples
+        --------
+        >>> import dkfeat
+        >>> Codes.of(dkfeat.GCWSFeatures(16, random_state=0).fit_width(4).to_spec())
+        Codes(n_components=16, bits=8, chance=0.0)
+        """
+        params = spec["params"]
+        bits, level_bits = params.get("i_bits", params.get("bits")), params.get("t_bits", 0)
+        chance = 2.0**-bits if spec.get("code_mode", "mixed") == "mixed" else 0.0
+        return cls(params["n_components"], bits + level_bits, chance)
+
+    def similarity_of_counts(self, counts: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Estimate the kernel from counts of equal codes; a count of 0 or less gives 0.
+
+        If codes hold levels (``t_bits``), chance is corrected as if the levels agreed always: estimates are then up to
+        2^-i_bits too small.
+        """
+        rates = np.maximum(counts, 0) / self.n_components
+        estimates: NDArray[np.float64] = np.where(counts > 0, (rates - self.chance) / (1.0 - self.chance), 0.0)
+        return estimates

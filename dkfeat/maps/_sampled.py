@@ -19,7 +19,7 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import gmm
 from dkfeat.kernels.minmax import gmm_pairs
 from dkfeat.maps._base import FeatureMap, Fitted
-from dkfeat.maps._kernel_estimates import EstimatedKernel
+from dkfeat.maps._kernel_estimates import Codes, EstimatedKernel
 from dkfeat.maps._rows import RowPreparation, check_center
 from dkfeat.theory.fourier import gcws_variance
 from dkfeat.theory.gmm import rho_from_gmm
@@ -226,14 +226,8 @@ class SampledMap(FeatureMap):
         keep_best((codes, X.empty), (others, Y.empty), first_row, own, heaps, n, wide)
 
     def _similarity_of_counts(self, counts: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Estimate the kernel from counts of equal codes; a count of 0 or less gives 0.
-
-        If codes hold levels (``t_bits``), chance is corrected as if the levels agreed always: estimates are then up to
-        2^-i_bits too small.
-        """
-        rates = np.maximum(counts, 0) / self._fitted.params["n_components"]
-        estimates: NDArray[np.float64] = np.where(counts > 0, (rates - self.chance) / (1.0 - self.chance), 0.0)
-        return estimates
+        """Estimate the kernel from counts of equal codes, see `Codes.similarity_of_counts`."""
+        return Codes.of(self.to_spec()).similarity_of_counts(counts)
 
     def estimate_correlation(
         self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
@@ -285,9 +279,9 @@ class SampledMap(FeatureMap):
         return max(1, len(self.center)) if np.ndim(self.center) == 1 else super()._valid_width
 
     @property
-    @abstractmethod
     def chance(self) -> float:
-        """Probability that the codes of different samples are equal, at most."""
+        """Probability that the codes of different samples are equal, at most: 2^-b, or 0 if codes are not mixed."""
+        return Codes.of(self.to_spec()).chance
 
     @abstractmethod
     def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:

@@ -154,11 +154,6 @@ class DartFeatures(SampledMap):
         """
         return self._sample_rows(X)
 
-    @property
-    def chance(self) -> float:
-        """Probability that the codes of different darts are equal, 2^-bits."""
-        return 2.0**-self._fitted.bits
-
     def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedSamples:
         preparation = RowPreparation.of(n_features, params["center"], params["normalize"])
         return FittedSamples(params=params, seed=seed, bits=params["bits"], preparation=preparation)

@@ -177,14 +177,6 @@ class GCWSFeatures(SampledMap):
         return self._sample_rows(X)
 
     @property
-    def chance(self) -> float:
-        """Probability that the codes of different samples are equal, at most: 2^-i_bits for a mixed code, else 0.
-
-        With levels it is lower, as the kept bits of the levels must be equal too.
-        """
-        return 2.0 ** -self._fitted.params["i_bits"] if self._fitted.mode == "mixed" else 0.0
-
-    @property
     def code_mode_(self) -> cws.CodeMode:
         """Code of i*."""
         mode: cws.CodeMode = self._fitted.mode

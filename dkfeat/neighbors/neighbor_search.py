@@ -134,7 +134,8 @@ def search(
     >>> pyarrow.parquet.read_table(folder / "graph" / "data").column_names
     ['query', 'rank', 'neighbor', 'similarity', 'standard_error']
     """
-    data, fitted = open_codes(data, storage_options)
+    data = open_codes(data, storage_options)
+    fitted = sampled_map(data)
     queries = _open_queries(queries, storage_options, data.verifies)
     without_self = queries is None
     check_n_neighbors(n_neighbors, data.n_rows, without_self=without_self)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from dkfeat.engine.open import as_path
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.maps._sampled import SampledMap
 from dkfeat.neighbors.exact import Rows, ordered
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.base import Runner
+    from dkfeat.maps._sampled import SampledMap
 
 QUERIES = 4096
 """Maximum number of queries whose codes and best rows a task holds."""
@@ -137,36 +137,31 @@ def _best_of_shard(
 
 def open_codes(
     data: ShardDataset | str | PathLike[str], storage_options: Mapping[str, Any] | None = None
-) -> tuple[ShardDataset, SampledMap]:
-    """Open a data set of codes, and return it with its map; options are for a URL.
-
-    Raises
-    ------
-    ConfigError
-        As from `sampled_map`.
-    """
-    if not isinstance(data, ShardDataset):
-        remote = is_url(as_path(data, "data"))  # options may be those of another place that is read
-        data = open_shards(data, storage_options=storage_options if remote else None)
-    return data, sampled_map(data)
-
-
-def sampled_map(data: ShardDataset) -> SampledMap:
-    """Return the map of a data set, which must be of codes.
+) -> ShardDataset:
+    """Open a data set, which must be of codes; options are for a URL. Its map is not loaded.
 
     Raises
     ------
     ConfigError
         If the map is not locality sensitive, or the shards hold its features expanded.
     """
-    fitted = data.map if data.has_features else None
-    if not isinstance(fitted, SampledMap) or data.layout != "codes":
-        what = data.layout if fitted is None else f"features of the map {fitted.name!r} in the layout {data.layout!r}"
+    if not isinstance(data, ShardDataset):
+        remote = is_url(as_path(data, "data"))  # options may be those of another place that is read
+        data = open_shards(data, storage_options=storage_options if remote else None)
+    if data.layout != "codes":  # which maps that sample have
+        name = data.spec["map"]["map"]
+        what = f"features of the map {name!r} in the layout {data.layout!r}" if data.has_features else data.layout
         raise ConfigError(
             f"{data.shards.storage.url} holds {what}, but near rows are found by equal codes; "
             "featurize with gcws or dart in the layout 'codes'"
         )
-    return fitted
+    return data
+
+
+def sampled_map(data: ShardDataset | str | PathLike[str]) -> SampledMap:
+    """Return the map of a data set of codes; see `open_codes`."""
+    fitted: Any = open_codes(data).map
+    return cast("SampledMap", fitted)
 
 
 def numbered_codes(data: ShardDataset, split: Split) -> tuple[int, PackedCodes]:

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import dkfeat
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
+from dkfeat.maps._kernel_estimates import Codes
 from dkfeat.neighbors import duplicates
 from dkfeat.neighbors.deduplication import pairs
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
@@ -194,7 +195,7 @@ def test_duplicates__zeros_or_one_row(tmp_path):
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
     monkeypatch.setattr(pairs, "_BLOCK_ROWS", 5)
-    files = pairs.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, data.map, Bands(2, 4))
+    files = pairs.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, Codes.of(data.spec["map"]), Bands(2, 4))
     codes = data.codes()
     files.add(0, codes.codes[:5], codes.empty[:5])
     assert files.has(0, 5)
@@ -203,7 +204,7 @@ def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
-    files = pairs.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, data.map, Bands(2, 4))
+    files = pairs.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, Codes.of(data.spec["map"]), Bands(2, 4))
     (tmp_path / "work").rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="choose a target, or without one set temporary-directory"):
         files.add_shard(data, ShardSource.of(data.shards).splits()[0], lambda: False)

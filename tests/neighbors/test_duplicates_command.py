@@ -1,6 +1,8 @@
 """``dkfeat duplicates``: its summary and JSON record, and bad options."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -67,3 +69,12 @@ def test_duplicates__exact(folder):
 def test_duplicates__bad_options(options, status, message, folder):
     find(folder, "--threshold", "0.9")
     assert message in find(folder, *options, status=status).stderr
+
+
+def test_duplicates__do_not_load_scikit_learn(folder):
+    code = (
+        "import sys; from dkfeat.neighbors import duplicates; duplicates('features', target='out', progress=False); "
+        "print('sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled.jit import inlined, kernel, owned
 
 u64 = np.uint64
-_WORD, _ALL, _ONE = 64, u64(0xFFFFFFFFFFFFFFFF), u64(1)
+_WORD, _ALL, _ONE, _BOTH = 64, u64(0xFFFFFFFFFFFFFFFF), u64(1), u64(3)
 _HASHED_ROWS = 64  # rows whose codes stay in a first-level cache while all bands pass
 _FACTOR, _MIX_1, _MIX_2 = u64(0x9E3779B97F4A7C15), u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
 
@@ -96,6 +96,21 @@ def band_keys(
 
 
 @kernel
+def _keep_suspected(keys, shift, seen):
+    # two bits for each value of the high bits: seen never, once, or more often
+    for at in range(keys.shape[0]):
+        slot = keys[at] >> shift
+        word, place = slot >> u64(5), (slot & u64(31)) << _ONE
+        seen[word] |= (_ONE if (seen[word] >> place) & _BOTH == u64(0) else _BOTH) << place
+    kept = 0
+    for at in range(keys.shape[0]):
+        slot = keys[at] >> shift
+        keys[kept] = keys[at]
+        kept += (seen[slot >> u64(5)] >> ((slot & u64(31)) << _ONE)) & _BOTH == _BOTH
+    return kept
+
+
+@kernel
 def _keep_shared(keys, low):
     kept, before = 0, False
     for at in range(keys.shape[0]):
@@ -107,14 +122,16 @@ def _keep_shared(keys, low):
 
 
 def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
-    """Return those of sorted keys whose high bits are equal to those of another key.
+    """Return those keys whose high bits are equal to those of another key, in ascending order.
+
+    Most keys are alone, and are left out before the others are sorted.
 
     Parameters
     ----------
     keys : ndarray of shape (n_keys,), uint64
-        In ascending order; overwritten.
+        In any order; overwritten.
     low : uint64
-        Bits in which equal keys may differ.
+        Low bits, in which equal keys may differ.
 
     Returns
     -------
@@ -122,10 +139,14 @@ def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
 
     Examples
     --------
-    >>> shared_keys(np.array([0x10, 0x20, 0x21, 0x30], np.uint64), np.uint64(0xF)).tolist()
+    >>> shared_keys(np.array([0x10, 0x21, 0x30, 0x20], np.uint64), np.uint64(0xF)).tolist()
     [32, 33]
     """
     keys = owned(keys)
+    slot_bits = min(_WORD - int(low).bit_length(), len(keys).bit_length() + 3)  # few keys share a slot by chance
+    seen = np.zeros((1 << slot_bits) // 32 + 1, np.uint64)
+    keys = keys[: _keep_suspected(keys, u64(_WORD - slot_bits), seen)]
+    keys.sort()
     return keys[: _keep_shared(keys, low)]
 
 

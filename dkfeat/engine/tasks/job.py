@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.linalg  # loads its BLAS, so that all processes list the same libraries
@@ -20,7 +20,6 @@ from dkfeat.engine.scan import column_shares
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
-from dkfeat.maps import FeatureMap
 from dkfeat.messages import counted
 from dkfeat.sources.base import MOST_LABELS, Source
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow
@@ -29,6 +28,9 @@ from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.storage.base import Storage
+
+if TYPE_CHECKING:
+    from dkfeat.maps import FeatureMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

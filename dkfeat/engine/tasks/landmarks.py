@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from dkfeat.archives import pack_arrays
 from dkfeat.blocks import Split, take_rows
@@ -19,7 +18,7 @@ from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import ProcessCache, Runner, until_stopped
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
-from dkfeat.maps import FeatureMap, from_spec
+from dkfeat.maps import from_spec
 from dkfeat.messages import printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.pieces import join_rows
@@ -28,6 +27,7 @@ from dkfeat.store.storage.base import META, Storage
 
 if TYPE_CHECKING:
     from dkfeat.encoders._base import Encoder
+    from dkfeat.maps import FeatureMap
 
 
 _KEPT_MAPS = 4
@@ -121,7 +121,7 @@ def _check_kinds(one: pa.Table, first: Split, other: pa.Table, split: Split) -> 
 def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:
     """Fit a copy of a map to rows that its seed draws from a scanned source; see `draw_rows` for the arguments."""
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="landmarks")
-    return clone(map)._fit_drawn(scan.n_rows, scan.n_features, draw)
+    return map.cloned()._fit_drawn(scan.n_rows, scan.n_features, draw)
 
 
 def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) -> Encoder:
@@ -132,7 +132,7 @@ def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) 
             "encoder=None (--features-as columns) for columns of numbers as they are"
         )
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="encoder")
-    fitted: Encoder = clone(source.encoder)._fit_drawn(scan.n_rows, draw)
+    fitted: Encoder = source.encoder.cloned()._fit_drawn(scan.n_rows, draw)
     return fitted
 
 
@@ -181,7 +181,7 @@ def _arrays(kind: str, spec: Mapping[str, Any], storages: Sequence[Storage]) -> 
     return read_sidecar(storages[0], kind, sha256)  # raises an error that names the missing file
 
 
-_maps = ProcessCache[FeatureMap](_KEPT_MAPS)
+_maps: ProcessCache[FeatureMap] = ProcessCache(_KEPT_MAPS)
 
 
 def map_of(spec: Mapping[str, Any], spec_fp: str, storage: Storage) -> FeatureMap:

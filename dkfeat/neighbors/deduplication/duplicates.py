@@ -22,6 +22,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path
+from dkfeat.maps._kernel_estimates import Codes
 from dkfeat.messages import printable
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates, is_complete, record_of
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
@@ -143,7 +144,8 @@ def duplicates(
     >>> found.pairs.tolist(), found.kept.tolist()
     ([[0, 2], [1, 3]], [True, True, False, False])
     """
-    data, fitted = open_codes(data, storage_options)
+    data = open_codes(data, storage_options)
+    codes = Codes.of(data.spec["map"])
     if data.n_rows > MAX_ROWS:
         raise ConfigError(
             f"{data.shards.storage.url} has {data.n_rows:,} rows, but at most {MAX_ROWS:,} are compared; "
@@ -151,13 +153,13 @@ def duplicates(
         )
     threshold = check_real(threshold, "threshold", above=0, high=1)
     try:
-        bands = choose_bands(threshold, fitted.n_components, fitted.chance)
+        bands = choose_bands(threshold, codes.n_components, codes.chance)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     is_exact = check_choice(verify, "verify", ("codes", "exact")) == "exact"
     option = "verify='exact' (--verify exact)"
     rows = rows_to_compare(data, source, storage_options, is_exact=is_exact, option=option)
-    search = DuplicateSearch(data, fitted, threshold, bands, Progress(progress), rows)
+    search = DuplicateSearch(data, codes, threshold, bands, Progress(progress), rows)
     if target is not None:
         return _in_folder(search, as_target(target), client)
     parent = dask.config.get("temporary-directory", None)

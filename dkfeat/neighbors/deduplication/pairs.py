@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.maps._kernel_estimates import Codes
     from dkfeat.maps._sampled import SampledMap
     from dkfeat.neighbors.exact import RowsOfSource
 
@@ -60,13 +61,13 @@ class BandFiles:
     block_rows: int
 
     @classmethod
-    def of(cls, work: WorkFolder, data: ShardDataset, fitted: SampledMap, bands: Bands) -> Self:
+    def of(cls, work: WorkFolder, data: ShardDataset, codes: Codes, bands: Bands) -> Self:
         """Choose the number of partitions and the blocks, and create the file of codes."""
         part_bits = (max(0, data.n_rows - 1) // PARTITION_ROWS).bit_length()
         work.path(_CODES).touch()
         shards = pairwise(data.first_rows.tolist())
         firsts = [first for start, stop in shards for first in range(start, stop, _BLOCK_ROWS)]
-        return cls(work, data.n_rows, fitted.n_components, fitted.code_bits, bands, part_bits, firsts, _BLOCK_ROWS)
+        return cls(work, data.n_rows, codes.n_components, codes.bits, bands, part_bits, firsts, _BLOCK_ROWS)
 
     @property
     def n_parts(self) -> int:
@@ -115,9 +116,7 @@ class BandFiles:
         for row in self.firsts:
             run = self.work.values(_keys_name(row), np.uint64).reshape(self.bands.n_bands + 1, -1)[band]
             runs.append(np.array(run[np.searchsorted(run, first) : np.searchsorted(run, last, side="right")]))
-        keys = np.concatenate(runs)
-        keys.sort()
-        keys = shared_keys(keys, self._row_mask)
+        keys = shared_keys(np.concatenate(runs), self._row_mask)
         return keys & ~self._row_mask, (keys & self._row_mask).astype(np.int64)
 
     def count_matches(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -195,9 +194,8 @@ class FindPairs(PairTask):
         hashes, rows = self._buckets(part.number)
         keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
         n_compared = 0
-        for left, right in until_stopped(
-            _neighbors(hashes, MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts)), stopped
-        ):
+        near = _neighbors(hashes, MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts))
+        for left, right in until_stopped(_batches(near), stopped):
             found = self.files.count_matches(rows[left], rows[right])
             kept = found >= self.least_count
             keys.append(pair_keys(rows[left[kept]], rows[right[kept]]))
@@ -224,8 +222,10 @@ def _count_pairs(hashes: NDArray[np.uint64]) -> int:
     return int((sizes * (sizes - 1) // 2).sum())
 
 
-def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[NDArray[np.int64]]:
     """Yield positions of pairs with equal hashes, of sorted ones: neighbours, then farther pairs up to `most` in all.
+
+    An array has a pair in each column.
 
     Examples
     --------
@@ -243,7 +243,19 @@ def _neighbors(hashes: NDArray[np.uint64], most: int) -> Iterator[tuple[NDArray[
         most -= len(left)
         if not len(left) or (most < 0 and distance > 1):
             return
-        yield left, left + distance
+        yield np.stack([left, left + distance])
+
+
+def _batches(pairs: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    """Join pairs, of which few may be given at a time, to batches of `_PAIRS` or more."""
+    held, n_held = [np.empty((2, 0), np.int64)], 0
+    for some in pairs:
+        held.append(some)
+        n_held += some.shape[1]
+        if n_held >= _PAIRS:
+            yield np.concatenate(held, axis=1)
+            held, n_held = held[:1], 0
+    yield np.concatenate(held, axis=1)
 
 
 STANDARD_ERRORS = 3.0

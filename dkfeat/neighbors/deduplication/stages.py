@@ -31,13 +31,14 @@ from dkfeat.neighbors.deduplication.work_files import (
     count_in_blocks,
 )
 from dkfeat.neighbors.exact import RowsInMemory
+from dkfeat.neighbors.scan import sampled_map
 from dkfeat.theory.bands import sharing_probability
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.base import Runner
-    from dkfeat.maps._sampled import SampledMap
+    from dkfeat.maps._kernel_estimates import Codes
     from dkfeat.neighbors.deduplication.work_files import WorkFolder
     from dkfeat.neighbors.exact import Rows
     from dkfeat.theory.bands import Bands
@@ -63,7 +64,7 @@ class DuplicateSearch:
     """Search for the pairs of rows whose estimated similarity is at least a threshold."""
 
     data: ShardDataset
-    fitted: SampledMap
+    codes: Codes
     threshold: float
     bands: Bands
     report: Progress
@@ -101,12 +102,12 @@ class DuplicateSearch:
             f"threshold {self.threshold:g} should share one"
         )
         n_rows = self.data.n_rows
-        files = BandFiles.of(work, self.data, self.fitted, self.bands)
+        files = BandFiles.of(work, self.data, self.codes, self.bands)
         shards = ShardSource.of(self.data.shards)
         splits = [split for split in shards.splits() if split.stop]
         write = partial(files.add_shard, self.data)
         run_stage("hash", write, shards, splits, runner, self.report, lambda split, _: split.stop)
-        similarities = self.fitted._similarity_of_counts(np.arange(self.fitted.n_components + 1))
+        similarities = self.codes.similarity_of_counts(np.arange(self.codes.n_components + 1))
         copies = PairFiles(work, tuple(f"copies-{part}" for part in range(files.n_parts)))
         size = 8 * n_rows // files.n_parts
         parts = [Part(number, size // 8, size) for number in range(files.n_parts)]
@@ -133,13 +134,13 @@ class DuplicateSearch:
 
     @property
     def _expected_recall(self) -> float:
-        return float(sharing_probability(self.threshold, *self.bands, self.fitted.chance))
+        return float(sharing_probability(self.threshold, *self.bands, self.codes.chance))
 
     @property
     def _least_estimate(self) -> float:
         if self.source is None:
             return self.threshold
-        error = self.fitted.expected_error_at(self.threshold)
+        error = self.data.map.expected_error_at(self.threshold)
         return max(self.threshold - STANDARD_ERRORS * float(0 if error is None else error), 1e-9)
 
     def _find(self, name: str, task: PairTask, parts: Sequence[Part], runner: Any) -> Counts:
@@ -164,7 +165,7 @@ class DuplicateSearch:
             wanted[lower] = wanted[higher] = True
             count_in_blocks(n_pairs, higher)
         bounds = np.unique(self.data.first_rows)
-        rows = StoredRows(work, self.fitted.n_features_in_, bounds[:-1])
+        rows = StoredRows(work, self.data.map.n_features_in_, bounds[:-1])
         rows.want(wanted)
         if isinstance(source, RowsInMemory):
             for first, stop in pairwise(bounds.tolist()):  # the same blocks as from the source
@@ -186,6 +187,6 @@ class DuplicateSearch:
             size = 16 * int(n_pairs[start // BLOCK_ROWS : -(-stop // BLOCK_ROWS)].sum()) + 1
             parts.append(Part(number, stop - start, size, start, stop))
         pairs = PairFiles(work, tuple(f"exact-{part.number}" for part in parts))
-        task = CompareExactly(pairs, candidates, rows, self.fitted, self.threshold)
+        task = CompareExactly(pairs, candidates, rows, sampled_map(self.data), self.threshold)
         self._find("compare exactly", task, parts, runner)
         return pairs
