@@ -8,7 +8,6 @@ from dkfeat.config.train import Liblinear as Liblinear
 from dkfeat.encoders.scale import ColumnScale as ColumnScale
 from dkfeat.encoders.table import TableEncoder as TableEncoder
 from dkfeat.engine.clusters.open import open_cluster as open_cluster
-from dkfeat.engine.dataset.arrays import gram as gram
 from dkfeat.engine.dataset.arrays import read_libsvm as read_libsvm
 from dkfeat.engine.dataset.arrays import read_parquet as read_parquet
 from dkfeat.engine.dataset.dataset import open_shards as open_shards

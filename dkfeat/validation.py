@@ -348,8 +348,8 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
     if not is_sparse:
         if hasattr(X, "__dask_graph__") and sp.issparse(X._meta):  # numpy would make an array of one object
             raise InputError(
-                f"{name} is a Dask array of sparse blocks where rows in memory are needed; for kernels call "
-                "dkfeat.gram, else compute the blocks one by one"
+                f"{name} is a Dask array of sparse blocks where rows in memory are needed; "
+                "compute the blocks one by one"
             )
         X = np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
