@@ -8,7 +8,6 @@ from dkfeat.config.execution import ExecutionConfig as ExecutionConfig
 from dkfeat.config.execution import KubernetesClusterConfig as KubernetesClusterConfig
 from dkfeat.config.execution import LocalClusterConfig as LocalClusterConfig
 from dkfeat.config.execution import SlurmClusterConfig as SlurmClusterConfig
-from dkfeat.config.execution import SSHClusterConfig as SSHClusterConfig
 from dkfeat.config.execution import load_cluster as load_cluster
 from dkfeat.config.job import DuplicatesConfig as DuplicatesConfig
 from dkfeat.config.job import EvaluateConfig as EvaluateConfig

@@ -30,8 +30,8 @@ class PlacementConfig(Settings):
     scheduler_file: str | None = None
     """File of a running scheduler, written by ``dask scheduler --scheduler-file``."""
     cluster: str | None = None
-    """File of a cluster to start, such as those of conf/cluster for SLURM, Kubernetes and SSH; the options
-    below override its values."""
+    """File of a cluster to start, such as those of conf/cluster for SLURM and Kubernetes; the options below
+    override its values."""
     n_workers: Positive | None = None
     """Number of threads or worker processes. Left out: one for each core."""
     threads_per_worker: Positive | None = None
@@ -143,13 +143,9 @@ class ClusterConfig(Settings):
         Raises
         ------
         ConfigError
-            If this kind of cluster has no such setting, or a value is out of range.
+            If a value is out of range.
         """
-        given = {name: value for name, value in sizes.items() if value is not None}
-        for name in given:
-            if not hasattr(self, name):
-                raise ConfigError(f"a cluster of kind {self.kind!r} has no setting {name}; set its size in its file")
-        return replace(self, **given)
+        return replace(self, **{name: value for name, value in sizes.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,46 +232,10 @@ class KubernetesClusterConfig(ClusterConfig):
     """Seconds to wait for the operator to act."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SSHClusterConfig(ClusterConfig):
-    """Workers on hosts that are reached by SSH."""
-
-    kind: Literal["ssh"] = "ssh"
-    """Kind of the cluster."""
-    hosts: tuple[str, ...]
-    """Hosts with workers; the first also runs the scheduler, unless `scheduler_host` names another."""
-    scheduler_host: str | None = None
-    """Host of the scheduler."""
-    workers_per_host: Positive = 1
-    """Worker processes on each host."""
-    remote_python: str | None = None
-    """Python on the hosts; left out: the path of this one."""
-    connect_options: Mapping[str, Any] | None = None
-    """Keywords of `asyncssh.connect`, such as username; ``~/.ssh/config``, keys and the agent are used as by ssh."""
-    protocol: Literal["tcp", "tls"] = "tcp"
-    """With "tls", the certificates of Dask's configuration are used, from the same paths on all hosts."""
-    local_directory: str | None = None
-    """Folder on each host for a worker's own files."""
-    dashboard_address: str | None = None
-    """Address of the scheduler's dashboard, such as ":8787"; left out: there is none."""
-
-    @property
-    def n_threads(self) -> int | None:
-        """Number of threads of all workers together; None if the settings do not state it."""
-        threads = self.threads_per_worker
-        return None if threads is None else len(self.hosts) * self.workers_per_host * threads
-
-    def __post_init__(self) -> None:
-        ClusterConfig.__post_init__(self)
-        if not self.hosts:
-            raise ConfigError("hosts is empty; name at least one")
-
-
 CLUSTERS: dict[str, type[ClusterConfig]] = {
     "local": LocalClusterConfig,
     "slurm": SlurmClusterConfig,
     "kubernetes": KubernetesClusterConfig,
-    "ssh": SSHClusterConfig,
 }
 """Settings by kind of cluster."""
 

@@ -5,7 +5,7 @@ import yaml
 
 from dkfeat.config import LocalClusterConfig, SlurmClusterConfig, load_cluster
 from dkfeat.config.execution import CLUSTERS, read_cluster
-from dkfeat.engine.clusters.open import kubernetes_keywords, slurm_keywords, ssh_keywords
+from dkfeat.engine.clusters.open import kubernetes_keywords, slurm_keywords
 from dkfeat.errors import ConfigError
 
 FILES = Path(__file__).parents[2] / "conf" / "cluster"
@@ -34,7 +34,7 @@ def test_conf_cluster__commented_settings_exist(kind):
     ("mapping", "words"),
     [
         (["slurm"], "expected keys and values, one of them `kind`"),
-        ({"n_workers": 2}, "kind must be given: local, slurm, kubernetes, ssh"),
+        ({"n_workers": 2}, "kind must be given: local, slurm, kubernetes"),
         ({"kind": "slrum"}, "did you mean 'slurm'"),
         ({"kind": ["slurm"]}, "no cluster of kind"),
         ({**SLURM, "wall_time": "1:00"}, "wall_time: unknown key; did you mean 'walltime'"),
@@ -44,9 +44,7 @@ def test_conf_cluster__commented_settings_exist(kind):
         ({**SLURM, "start_seconds": 0}, "start_seconds=0"),
         ({"kind": "slurm", "n_workers": 6}, "threads_per_worker, memory_limit must be given"),
         ({"kind": "local", "queue": "q"}, "queue: unknown key"),
-        ({"kind": "ssh", "hosts": []}, "hosts is empty"),
-        ({"kind": "ssh", "hosts": "node"}, "hosts: expected a list, got"),
-        ({"kind": "ssh", "hosts": ["a"], "protocol": "ucx"}, "protocol: expected 'tcp' or 'tls'"),
+        ({**SLURM, "job_extra_directives": "--exclusive"}, "job_extra_directives: expected a list, got"),
     ],
 )
 def test_read_cluster__refuses(mapping, words):
@@ -59,8 +57,6 @@ def test_sized__stands_in_place_of_the_file():
     assert config.sized(n_workers=3, threads_per_worker=None) == LocalClusterConfig(n_workers=3, memory_limit="1GiB")
     with pytest.raises(ConfigError, match="n_workers=0"):
         config.sized(n_workers=0)
-    with pytest.raises(ConfigError, match="a cluster of kind 'ssh' has no setting n_workers"):
-        read_cluster({"kind": "ssh", "hosts": ["a"]}).sized(n_workers=3)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +64,6 @@ def test_sized__stands_in_place_of_the_file():
     [
         (SLURM, 24),
         ({"kind": "local", "n_workers": 2}, None),
-        ({"kind": "ssh", "hosts": ["a", "b"], "workers_per_host": 2, "threads_per_worker": 3}, 12),
-        ({"kind": "ssh", "hosts": ["a", "b"]}, None),
     ],
 )
 def test_n_threads__as_the_settings_ask(mapping, threads):
@@ -119,16 +113,3 @@ def test_kubernetes_keywords__ask_for_what_workers_may_use():
     assert keywords["worker_command"] == ["dask", "worker", "--nthreads", "2", "--memory-limit", "2147483648"]
     assert (keywords["namespace"], keywords["env"], keywords["n_workers"]) == ("team", {"A": "1"}, 3)
     assert "name" not in keywords
-
-
-def test_ssh_keywords__first_host_is_the_scheduler():
-    both = ssh_keywords(
-        read_cluster({"kind": "ssh", "hosts": ["a", "b"], "workers_per_host": 2, "memory_limit": "1GiB"})
-    )
-    assert both["hosts"] == ["a", "a", "b"]
-    assert both["worker_options"] == {"n_workers": 2, "protocol": "tcp", "memory_limit": 1 << 30}
-    apart = {"scheduler_host": "s", "protocol": "tls", "threads_per_worker": 3, "dashboard_address": ":8787"}
-    other = ssh_keywords(read_cluster({"kind": "ssh", "hosts": ["a"], **apart}))
-    assert other["hosts"] == ["s", "a"]
-    assert other["worker_options"] == {"n_workers": 1, "protocol": "tls", "nthreads": 3}
-    assert other["scheduler_options"] == {"protocol": "tls", "port": 0, "dashboard_address": ":8787"}

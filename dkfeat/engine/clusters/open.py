@@ -1,4 +1,4 @@
-"""Clusters that are started from a cluster file: local, SLURM, Kubernetes or SSH."""
+"""Clusters that are started from a cluster file: local, SLURM or Kubernetes."""
 
 from __future__ import annotations
 
@@ -72,24 +72,6 @@ def kubernetes_keywords(config: execution.KubernetesClusterConfig) -> dict[str, 
     }
 
 
-def ssh_keywords(config: execution.SSHClusterConfig) -> dict[str, Any]:
-    """Make keywords of `distributed.SSHCluster`; the first host runs the scheduler."""
-    optional = {
-        "nthreads": config.threads_per_worker,
-        "memory_limit": None if config.memory_limit is None else as_bytes(config.memory_limit),
-        "local_directory": config.local_directory,
-    }
-    worker = {name: value for name, value in optional.items() if value is not None}
-    return {
-        "hosts": [config.scheduler_host or config.hosts[0], *config.hosts],
-        "connect_options": dict(config.connect_options or {}),
-        "worker_options": {"n_workers": config.workers_per_host, "protocol": config.protocol, **worker},
-        "scheduler_options": {"protocol": config.protocol, "port": 0, **_dashboard(config.dashboard_address)},
-        "remote_python": config.remote_python,
-        "silence_logs": "critical",
-    }
-
-
 def _dashboard(address: str | None) -> dict[str, Any]:
     return dict(CLOSED_DASHBOARD) if address is None else {"dashboard_address": address}
 
@@ -102,7 +84,6 @@ POLL_SECONDS = 1.0
 NEEDS = {
     "slurm": (("dask_jobqueue", "cryptography"), "jobqueue"),
     "kubernetes": (("dask_kubernetes",), "kubernetes"),
-    "ssh": (("asyncssh",), "ssh"),
 }
 """Modules that a kind of cluster needs besides Dask, and the extra of dkfeat that installs them."""
 
@@ -216,15 +197,11 @@ def _start(config: execution.ClusterConfig, stack: ExitStack) -> Any:
     try:
         if isinstance(config, execution.SlurmClusterConfig):
             return start_slurm(config, stack)
-        if isinstance(config, execution.KubernetesClusterConfig):
-            from dask_kubernetes.operator import KubeCluster
+        assert isinstance(config, execution.KubernetesClusterConfig)
+        from dask_kubernetes.operator import KubeCluster
 
-            return KubeCluster(**kubernetes_keywords(config))
-        assert isinstance(config, execution.SSHClusterConfig)
-        from distributed import SSHCluster
-
-        return SSHCluster(**ssh_keywords(config))
-    except Exception as error:  # errors of SLURM's commands, SSH and Kubernetes have no class in common
+        return KubeCluster(**kubernetes_keywords(config))
+    except Exception as error:  # errors of SLURM's commands and Kubernetes have no class in common
         text = " ".join(str(error).split()) or type(error).__name__
         raise ClusterError(f"the cluster of kind {config.kind!r} did not start: {text}") from error
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import dkfeat
-from dkfeat.config import ExecutionConfig, LocalClusterConfig, SlurmClusterConfig, SSHClusterConfig
+from dkfeat.config import ExecutionConfig, LocalClusterConfig, SlurmClusterConfig
 from dkfeat.engine.clusters import open as clusters
 from dkfeat.engine.runners.connect import read_address
 from dkfeat.engine.runners.open import open_runner
@@ -132,29 +132,6 @@ def test_slurm__says_why_no_worker_comes(slurm, sbatch, settings, words):
 
 
 @pytest.mark.cluster
-def test_ssh__hosts_make_the_same_bytes(tiny_folder, golden, tmp_path):
-    pytest.importorskip("asyncssh", reason="asyncssh is not installed")
-    from tests.engine.clusters.ssh_server import ssh_server
-
-    with ssh_server() as port:
-        options = {"port": port, "known_hosts": None, "username": "anybody", "config": []}
-        config = SSHClusterConfig(hosts=("127.0.0.1",), connect_options=options, **SMALL)
-        featurized(tiny_folder, tmp_path / "features", cluster=config)
-    assert shards_of(tmp_path / "features") == golden
-
-
-@pytest.mark.cluster
-def test_ssh__says_which_host_does_not_answer():
-    pytest.importorskip("asyncssh", reason="asyncssh is not installed")
-    config = SSHClusterConfig(hosts=("127.0.0.1",), connect_options={"port": 9, "config": []})
-    with (
-        pytest.raises(ClusterError, match=r"kind 'ssh' did not start: .*Connect call failed"),
-        dkfeat.open_cluster(config),
-    ):
-        pass
-
-
-@pytest.mark.cluster
 def test_open_cluster__serves_several_steps(tiny_folder, golden, tmp_path):
     path = tmp_path / "local.yaml"
     path.write_text("{kind: local, n_workers: 2, memory_limit: 2GiB}")
@@ -192,7 +169,6 @@ def test_open_runner__refuses_before_anything_starts(settings, words):
     [
         ("slurm", {"n_workers": 1, **SMALL}, "jobqueue"),
         ("kubernetes", {"image": "i", "n_workers": 1, **SMALL}, "kubernetes"),
-        ("ssh", {"hosts": ["a"]}, "ssh"),
     ],
 )
 def test_as_cluster__names_the_extra_that_is_missing(kind, settings, extra, monkeypatch):
@@ -254,7 +230,7 @@ def test_shared_cluster__is_replaced_when_it_was_lost(monkeypatch):
 
 
 def test_open_runner__needs_no_library_of_a_cluster_manager():
-    blocked = "import sys; sys.modules.update(dict.fromkeys(('dask_jobqueue', 'dask_kubernetes', 'asyncssh')))"
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('dask_jobqueue', 'dask_kubernetes')))"
     script = f"{blocked}; import dkfeat.engine.runners.open; assert 'distributed' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
 
