@@ -9,14 +9,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from dkfeat.errors import ConfigError
 from dkfeat.messages import aligned, printable, printable_lines, show_bytes, without_secrets
 
 if TYPE_CHECKING:
@@ -117,9 +115,6 @@ def show_size(size: int, rows: int) -> str:
     return f"{show_bytes(size)} ({size / rows:,.1f} bytes a row)" if rows else show_bytes(size)
 
 
-_MOST_LINE_BYTES = 1 << 20
-
-
 class LogLines:
     r"""Writes each event as one line of JSON, in one call of the stream.
 
@@ -188,34 +183,6 @@ class LogLines:
                 logger.removeHandler(handler)
                 logger.setLevel(level)
                 logger.propagate = propagate
-
-
-def check_log(file: str) -> None:
-    """Check that lines may be appended to a file: it is new, empty, no regular file or a log of `LogLines`.
-
-    Raises
-    ------
-    ConfigError
-        If it has other content, lies in a data set or a model, or its folder does not exist.
-    """
-    from dkfeat.store.outputs import check_outputs, check_outside
-
-    path = Path(file)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return
-    if not path.parent.is_dir():
-        raise ConfigError(
-            f"--log {file}: there is no folder {path.parent}; create it, or name a file in another folder"
-        )
-    has_lines = False
-    if path.is_file():
-        with path.open("rb") as lines, suppress(ValueError, AttributeError):
-            first = lines.readline(_MOST_LINE_BYTES)
-            has_lines = not first or {"time", "level", "event"} <= json.loads(first).keys()
-    if has_lines:  # its folder need not be writable
-        check_outside(path.resolve().parent)
-    else:
-        check_outputs([file])
 
 
 class _Handler(logging.Handler):

@@ -1,18 +1,16 @@
-"""Checks of this machine and its compiled loops, of the operations of a run in a store, and of a running cluster."""
+"""Checks of this machine and its compiled loops, and of a running cluster."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
-import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import dask
@@ -26,24 +24,13 @@ import dkfeat
 from dkfeat.doctor import Check
 from dkfeat.engine.runners.connect import connect, read_address
 from dkfeat.engine.runners.defaults import read_defaults
-from dkfeat.errors import ClusterError, CommitConflictError, CommitError, DkfeatError, cause_of
-from dkfeat.filesystems.urls import hider
+from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.messages import counted, show_bytes
-from dkfeat.store.commit.begin import hold
-from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import DATA, META, Storage
-from dkfeat.store.storage.local import LocalStorage
 
 EXPECTED = "4b40e6e3c6675fc0a4a1c6e98ee49a0bf6f7925a5929f5f071e697323802a6dd"
 """Result of `digest_of_samples` on every machine."""
-
-NAME = "store"
-RETRY_SECONDS = 5.0
-"""Default time in seconds for which requests are retried."""
-PROBE = "dkfeat-doctor-"
-"""Prefix of the name of the temporary folder."""
 
 ANSWER_SECONDS = 10.0
 """Time that a scheduler may take to answer."""
@@ -105,89 +92,6 @@ def _cache(seconds: float) -> Check:
         return Check(name, "warn", "no folder can be written: every process compiles its loops", to_do)
     paths = ", ".join(sorted(map(str, folders)))
     return Check(name, "ok", f"those of sampling were ready in {seconds:.1f} s, cached in {paths}")
-
-
-def check_store(url: str, options: Mapping[str, Any] | None = None) -> Iterator[Check]:
-    """Test the operations of a run in a storage, on temporary files.
-
-    Parameters
-    ----------
-    url : str
-        Folder or URL for shards; it need not exist.
-    options : mapping, optional
-        Storage options of a URL.
-    """
-    subfolder = f"{PROBE}{uuid4().hex}"
-    hide_secrets = hider(options or {})
-
-    def hide(text: str) -> str:
-        return hide_secrets(text.replace(f"/{subfolder}", ""))  # messages name the user's folder, not the temporary one
-
-    try:
-        with _scratch(url, subfolder, options) as scratch:
-            yield _operations(scratch, where=hide(url), is_exclusive=(options or {}).get("exclusive_create", True))
-    except DkfeatError as error:
-        yield _failed(hide(str(error)), error.exit_code)
-    except OSError as fault:
-        yield _failed(f"{hide(url)}: {hide(cause_of(fault))}")
-
-
-@contextmanager
-def _scratch(url: str, subfolder: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
-    """Make a temporary folder in the storage to check, and delete it with its content."""
-    target = open_storage(url, options)
-    target.check_writable()
-    folder = Path(target.url)
-    if isinstance(target, LocalStorage):
-        while not folder.exists():
-            folder = folder.parent
-        scratch: Storage = open_storage(folder / subfolder)
-    else:
-        scratch = open_storage(f"{target.url}/{subfolder}", {"retry_seconds": RETRY_SECONDS, **(options or {})})
-    try:
-        scratch.prepare()
-        yield scratch
-    finally:
-        if isinstance(target, LocalStorage):
-            shutil.rmtree(scratch.url, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                for part in (META, DATA):
-                    for name in scratch.list(part):
-                        scratch.remove(f"{part}/{name}")
-
-
-def _operations(scratch: Storage, *, where: str, is_exclusive: bool) -> Check:
-    began = time.perf_counter()
-    scratch.probe()  # creates a file twice; the second call must fail
-    name, data = f"{META}/{PROBE}{uuid4().hex}", uuid4().bytes
-    scratch.create(name, data)
-    is_kept = scratch.read(name) == data and name.rpartition("/")[2] in scratch.list(META)
-    is_locked = True
-    with hold(scratch), suppress(CommitConflictError), hold(scratch):
-        is_locked = False
-    scratch.remove(name)
-    if not is_kept or scratch.size(name) is not None:
-        return _failed(f"{where}: a file that was created, read, listed and deleted was not as it should be")
-    if not is_locked:
-        return _failed(f"{where}: two runs can hold the lock at a time")
-    seconds = time.perf_counter() - began
-    if not is_exclusive:
-        found = f"{where}: create, read, list and delete work; exclusive create was not tried"
-        to_do = "make sure that only one run at a time writes there, or remove exclusive_create=false"
-        return Check(NAME, "warn", found, to_do)
-    free = scratch.free_bytes()
-    room = "" if free is None else f"; {show_bytes(free)} free"
-    found = f"{where}: exclusive create, lock, read, list and delete work, in {seconds:.2f} s{room}"
-    return Check(NAME, "ok", found)
-
-
-def _failed(found: str, exit_code: int = CommitError.exit_code) -> Check:
-    to_do = (
-        "a run must be able to create, read, list and delete files there; choose another folder or URL, or correct the "
-        "permissions"
-    )
-    return Check(NAME, "fail", found, to_do, exit_code=exit_code)
 
 
 def check_cluster(address: str | None = None, scheduler_file: str | None = None) -> Iterator[Check]:

@@ -23,26 +23,25 @@ def _with_jit():
         pytest.skip("without the JIT there are other lines")
 
 
-def test_doctor__tells_line_by_line(tmp_path):
-    lines = run("--store", tmp_path).stdout.splitlines()
+def test_doctor__tells_line_by_line():
+    lines = run().stdout.splitlines()
     checks = [line for line in lines if line.startswith(("ok ", "warn", "fail"))]
-    assert [line[6:23].strip() for line in checks] == [*ALWAYS, "store"]
+    assert [line[6:23].strip() for line in checks] == ALWAYS
     assert lines[-1].endswith(" ok") or "warn" in lines[-1]
 
 
 def test_doctor__as_an_object_has_stable_keys(tmp_path):
-    found = json.loads(run("--json", "--store", tmp_path / "x" / "y", status=3).stdout)
+    found = json.loads(run("--json", "--scheduler-file", tmp_path, status=2).stdout)
     assert sorted(found) == ["checks", "state"]
     assert found["state"] == "fail"
-    assert [check["name"] for check in found["checks"]] == [*ALWAYS, "store"]
+    assert [check["name"] for check in found["checks"]] == [*ALWAYS, "scheduler"]
     assert set(found["checks"][-1]) == {"name", "state", "found", "to_do", "exit_code"}
 
 
-def test_doctor__quietly_tells_what_is_not_well(tmp_path):
-    lines = run("--quiet", "--store", tmp_path / "x" / "y", status=3).stdout.splitlines()
+def test_doctor__quietly_tells_what_is_not_well():
+    lines = run("--quiet", "--scheduler", "localhost:8786", status=2).stdout.splitlines()
     assert not any(line.startswith("ok") for line in lines)
-    assert lines[-2].startswith(f"fail  store            target {tmp_path}/x/y cannot be created")
-    assert lines[-1].lstrip().startswith("→ a run must be able to create")
+    assert lines[-1].startswith("fail  scheduler        'localhost:8786' is no address of a scheduler")
 
 
 def test_doctor__two_schedulers_are_a_usage_error():

@@ -54,7 +54,6 @@ def test_run__of_all_sections_and_of_some(letter, monkeypatch):
     [
         (["--only", "train"], "lists nothing under `train`"),
         ([], "lists nothing under `featurize, train, predict, evaluate`"),
-        (["--log", "a"], "--log is for --nightly"),
         (["--nightly", "--only", "train"], "leave out --only"),
         (["--nightly"], "lists nothing under `featurize`"),
     ],

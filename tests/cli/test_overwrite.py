@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import shutil
 
@@ -13,10 +11,8 @@ from click.testing import CliRunner
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.cli.output import LogLines, check_log
 from dkfeat.engine.runners.connect import check_report
-from dkfeat.errors import CommitError, ConfigError
-from dkfeat.store.manifest.model_folder import LocalFolder
+from dkfeat.errors import ConfigError
 from dkfeat.store.outputs import write_output
 
 ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n in range(60))
@@ -206,37 +202,6 @@ def test_performance_report__replaces_earlier_ones_alone(made, tmp_path):
     assert check_report(tmp_path / "report.html") == tmp_path / "report.html"
     write_output(tmp_path / "report.html", '<html>\n<head>\n<meta name="generator" content="dkfeat">')
     assert check_report(tmp_path / "report.html") == tmp_path / "report.html"
-
-
-@pytest.mark.fault("S-19")
-def test_log__goes_to_the_end_of_a_log_alone(made, tmp_path):
-    for text in ("", "lines"):
-        (tmp_path / "night.log").write_text(text and '{"time": "", "level": "info", "event": "start"}\n')
-        check_log(str(tmp_path / "night.log"))
-    with (tmp_path / "own.log").open("w") as stream:
-        LogLines(stream)("start")
-    check_log(str(tmp_path / "own.log"))
-    check_log(os.devnull)
-    (tmp_path / "other.json").write_text(json.dumps([1]))
-    for place in (made / "rows.svm", made / "shards" / "night.log", tmp_path / "other.json"):
-        with pytest.raises(ConfigError):
-            check_log(str(place))
-    with pytest.raises(ConfigError, match=r"there is no folder .*none; create it"):
-        check_log(str(tmp_path / "none" / "night.log"))
-
-
-def test_log__of_a_folder_that_is_not_writable_is_continued(made, monkeypatch):
-    """A log that an administrator created in /var/log is one."""
-    log = made / "var.log"
-    log.touch()
-
-    def refuse(_):
-        raise CommitError("not a writable folder")
-
-    monkeypatch.setattr(LocalFolder, "check_writable", refuse)
-    check_log(str(log))
-    with pytest.raises(CommitError):
-        check_log(str(made / "new.log"))
 
 
 def test_train__checkpoint_beside_other_files_refuses_no_outputs_there(made, tmp_path, monkeypatch):

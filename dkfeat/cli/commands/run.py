@@ -323,21 +323,15 @@ def _since(began: float) -> float:
     return round(time.monotonic() - began, 3)
 
 
-_log_option = click.option(
-    "--log", "log_file", metavar="FILE", help="Append the lines of a nightly run to FILE, not to standard output."
-)
-
-
 @click.command(cls=DkfeatCommand)
 @click.argument("conf")
 @click.option(
     "--only", multiple=True, type=Choice(list(SECTIONS)), help="Section to run. Repeatable.  [default: all in CONF]"
 )
 @click.option("--nightly", is_flag=True, help="Add new files under featurize, and report events as lines of JSON.")
-@_log_option
 @output_options
 @click.pass_context
-def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool, log_file: str | None) -> None:
+def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool) -> None:
     """Run the sections of the job file CONF: featurize, train, predict, evaluate.
 
     Completed runs write nothing, so the same command again continues. With
@@ -351,24 +345,16 @@ def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool, 
     For example:
       dkfeat run conf/letter.yaml
       dkfeat run conf/letter.yaml --only train --only evaluate
-      dkfeat run conf/nightly.yaml --nightly --log nightly.log
+      dkfeat run conf/nightly.yaml --nightly >> nightly.log
     """
-    from dkfeat.cli.output import LogLines, check_log
+    from dkfeat.cli.output import LogLines
 
     if not nightly:
-        if log_file is not None:
-            raise click.UsageError("--log is for --nightly; leave it out", ctx)
         _run_sections(conf, only)
         return
     if only:
         raise click.UsageError("--nightly runs the section featurize; leave out --only", ctx)
-    stream = sys.stdout
-    if log_file is not None:
-        check_log(log_file)
-        # the buffer is larger than any line, so that lines of two processes do not mix
-        file = Path(log_file).open("a", encoding="ascii", buffering=1 << 20)  # noqa: SIM115 - the context closes it
-        stream = ctx.with_resource(file)
-    log = LogLines(stream, job=conf)
+    log = LogLines(sys.stdout, job=conf)
     ctx.meta[LOG] = log
     ctx.with_resource(log.collecting())
     ctx.exit(_run_nightly(conf, log))
@@ -381,7 +367,6 @@ def script(name: str) -> click.Command:
 
     @click.command(name, cls=DkfeatCommand, help=f"Do what `dkfeat run CONF {option}` does.")
     @click.argument("conf")
-    @_log_option
     def main(**given: Any) -> None:
         assert run.callback is not None  # the function above
         run.callback(**given, only=() if is_nightly else (name,), nightly=is_nightly)

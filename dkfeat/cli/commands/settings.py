@@ -12,7 +12,7 @@ import click
 
 from dkfeat.cli.declared import option_of
 from dkfeat.cli.group import DkfeatCommand, DkfeatGroup, heading
-from dkfeat.cli.options import output_options, storage_option
+from dkfeat.cli.options import output_options
 from dkfeat.cli.output import echo, is_quiet, note, print_result
 from dkfeat.config import ExecutionConfig
 from dkfeat.messages import printable
@@ -26,30 +26,26 @@ WIDEST_NAME = len("compiled loops ")
 
 
 @click.command(cls=DkfeatCommand)
-@heading("Scheduler and stores")
+@heading("Scheduler")
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Check this Dask scheduler and its workers. Left out: the default of Dask's configuration.",
 )
 @option_of(ExecutionConfig, "scheduler_file", metavar="FILE")
-@click.option(
-    "--store", "stores", metavar="URL", multiple=True, help="Check this folder or URL for shards. Repeatable."
-)
-@storage_option("--store")
 @output_options
 @click.pass_context
 def doctor(ctx: click.Context, /, **options: Any) -> None:
-    """Check this machine, a cluster or a store, and suggest remedies.
+    """Check this machine or a cluster, and suggest remedies.
 
     Each line is ok, warn (runs work, but slower or less safely) or fail (runs end
     with an error). The exit status is that of this error, otherwise 0. Loops are
-    compiled if their cache is empty, which takes a while. A store is checked with
-    files that are deleted again, a scheduler with a small task on each worker.
+    compiled if their cache is empty, which takes a while. A scheduler is checked
+    with a small task on each worker. A target is checked by each run.
 
     For example:
       dkfeat doctor
-      dkfeat doctor --scheduler tcp://10.0.0.1:8786 --store s3://bucket/features
+      dkfeat doctor --scheduler tcp://10.0.0.1:8786
     """
     if options["scheduler"] and options["scheduler_file"]:
         raise click.UsageError("--scheduler and --scheduler-file name a scheduler each; give one of them", ctx)
@@ -67,18 +63,14 @@ def doctor(ctx: click.Context, /, **options: Any) -> None:
         ctx.exit(failed[0].exit_code)
 
 
-def _checks(
-    scheduler: str | None, scheduler_file: str | None, stores: tuple[str, ...], storage_options: Any
-) -> Iterator[Check]:
+def _checks(scheduler: str | None, scheduler_file: str | None) -> Iterator[Check]:
     """Run the checks in order; a failed import gives a check that fails, the last one."""
     from dkfeat.doctor import Check
 
     try:
-        from dkfeat.doctor.checks import check_cluster, check_machine, check_store
+        from dkfeat.doctor.checks import check_cluster, check_machine
 
         yield from check_machine()
-        for url in stores:
-            yield from check_store(url, storage_options)
         yield from check_cluster(scheduler, scheduler_file)
     except ImportError as error:
         to_do = f"in a clone of dkfeat's repository: {sys.executable} -m pip install --force-reinstall ."

@@ -8,11 +8,10 @@ import re
 import signal
 
 import pytest
-from click.testing import CliRunner
 
 import dkfeat
 from dkfeat.config import load_config
-from tests.faults.processes.nights import CONF, MAIN, Nights, event
+from tests.faults.processes.nights import CONF, Nights, event
 from tests.invariants import assert_dataset_whole
 from tests.programs import Ended, start_until
 
@@ -148,19 +147,6 @@ def test_nightly__parts_do_not_hinder_one_another(nights):
         ("features/like", "waiting"),
         ("features/days", "committed"),
     ]
-
-
-def test_nightly__appends_to_a_file(nights):
-    nights.day(1)
-    for _ in range(2):
-        ended = CliRunner().invoke(MAIN, ["nightly.yaml", "--log", "nightly.log"])
-        assert (ended.exit_code, ended.output) == (0, "")
-    lines = [json.loads(line) for line in (nights.folder / "nightly.log").read_text().splitlines()]
-    assert [line["event"] for line in lines if line["event"] != "progress"] == [
-        *("start", "committed", "end"),
-        *("start", "unchanged", "end"),
-    ]
-    assert len({line["run"] for line in lines}) == 2
 
 
 @pytest.mark.parametrize(
