@@ -211,7 +211,7 @@ class DuplicatesConfig(Settings):
     """One search of `dkfeat.neighbors.duplicates`."""
 
     out: str
-    """Folder for the pairs and groups, which all workers see; of an interrupted search, it is continued."""
+    """Folder or URL for the pairs and groups; all workers see a folder. An interrupted search is continued."""
     threshold: float = 0.8
     """Similarity from which two rows are duplicates, above 0 and at most 1."""
     verify: Literal["codes", "exact"] = "codes"

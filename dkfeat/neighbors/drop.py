@@ -225,7 +225,9 @@ def drop_duplicates(
     >>> dkfeat.open_shards(folder / "distinct").labels().tolist()
     [1, 2]
     """
-    found = Duplicates.open(duplicates) if isinstance(duplicates, str | PathLike) else duplicates
+    found = duplicates
+    if isinstance(duplicates, str | PathLike):
+        found = Duplicates.open(duplicates, storage_options=storage_options)
     reader, reporter = dataset_reader(data, storage_options), Progress(progress)
     if reader is not None:
         if dropped is not None:

@@ -206,7 +206,7 @@ def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
 def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
     files = pairs.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, Codes.of(data.spec["map"]), Bands(2, 4))
     (tmp_path / "work").rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="choose a target, or without one set temporary-directory"):
+    with pytest.raises(ConfigError, match="choose a folder as target, or without one set temporary-directory"):
         files.add_shard(data, ShardSource.of(data.shards).splits()[0], lambda: False)
 
 

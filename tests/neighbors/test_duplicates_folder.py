@@ -131,8 +131,6 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     (tmp_path / "notes" / "a.txt").touch()
     with pytest.raises(ConfigError, match="holds other files than duplicates; choose a new folder"):
         duplicates(shards, target=tmp_path / "notes", progress=False)
-    with pytest.raises(ConfigError, match=r"is a URL, but .* give a folder that all workers see"):
-        duplicates(shards, target="s3://bucket/out", progress=False)
     with pytest.raises(ConfigError, match="which holds features and may hold no other files"):
         duplicates(shards, target=shards / "out", progress=False)
     with pytest.raises(CommitError, match="its parent folder does not exist"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dkfeat.cli.declared import LOCAL_FOLDER, option_of, options_of
+from dkfeat.cli.declared import option_of, options_of
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import (
     bad_row_options,
@@ -93,7 +93,8 @@ def neighbors(
 @click.command(cls=DkfeatCommand)
 @click.argument("shards")
 @heading("Search")
-@option_of(DuplicatesConfig, "out", type=LOCAL_FOLDER, metavar="DIR")
+@option_of(DuplicatesConfig, "out", metavar="DIR")
+@target_option
 @option_of(DuplicatesConfig, "threshold")
 @option_of(DuplicatesConfig, "verify")
 @option_of(DuplicatesConfig, "source", metavar="SOURCE")
@@ -117,7 +118,9 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
     from dkfeat.neighbors import duplicates as run
 
     named = {name: options[name] for name in ("threshold", "verify", "storage_options")}
-    found = run(shards, target=out, source=options["source"] or None, **named, **run_arguments(ctx, options))
+    found = run(
+        shards, target=target_of(out, options), source=options["source"] or None, **named, **run_arguments(ctx, options)
+    )
     shown = {
         "rows": f"{found.n_rows:,}",
         "copies": f"{counted(found.n_copies, 'row')} with the codes of an earlier one",
@@ -141,7 +144,7 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
 @click.option("--dropped", metavar="DIR", help="Folder or URL for the other rows of a source.")
 @target_option
 @heading("Reading rows")
-@storage_option("ROWS and their shards")
+@storage_option("ROWS, their shards and DUPLICATES")
 @run_options
 @click.pass_context
 def drop_duplicates(
@@ -164,7 +167,7 @@ def drop_duplicates(
     from dkfeat.neighbors import Duplicates
     from dkfeat.neighbors import drop_duplicates as run
 
-    found = Duplicates.open(duplicates)
+    found = Duplicates.open(duplicates, storage_options=options["storage_options"])
     to = None if dropped is None else target_of(dropped, options)
     named = {"dropped": to, "storage_options": options["storage_options"]}
     manifest = run(list(rows), found, target_of(out, options), **named, **run_arguments(ctx, options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -23,7 +24,6 @@ from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, wr
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.maps._kernel_estimates import Codes
-from dkfeat.messages import printable
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates, is_complete, record_of
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
@@ -31,8 +31,8 @@ from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import open_codes
 from dkfeat.neighbors.table import check_table_among, table_schema
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
+from dkfeat.store.manifest.model_folder import open_model_folder
 from dkfeat.store.outputs import check_outside
-from dkfeat.store.storage.local import LocalStorage, flush_folder
 from dkfeat.theory.bands import choose_bands
 from dkfeat.validation import check_choice, check_real
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.runners.base import Runner
     from dkfeat.sources.pieces import Piece
+    from dkfeat.store.storage.base import Storage
 
 _WORK = "work"
 _PAIR_COLUMNS = {"row": "int64", "other": "int64", "similarity": "float64"}
@@ -72,8 +73,8 @@ def duplicates(
     threshold : float, default=0.8
         Similarity from which two rows are duplicates, above 0 and at most 1.
     target : str, path, Target or None, default=None
-        Folder for the result, which all workers see. An interrupted call continues, and a repeated one opens the
-        result. None: the result is in memory.
+        Folder for the result, which all workers see, or its URL in an object store. An interrupted call continues, and
+        a repeated one opens the result. None: the result is in memory.
     verify : {"codes", "exact"}, default="codes"
         With "exact", the kernel of candidates is computed from their rows: of pairs whose estimate is at least the
         threshold minus three standard errors, those are duplicates whose exact similarity is at least the threshold.
@@ -96,7 +97,7 @@ def duplicates(
     ------
     dkfeat.errors.ConfigError
         For a threshold out of range, a map that does not sample, too few codes for the threshold, more than 2^32 rows,
-        a target that is a URL or holds something else, or a worker that does not see the folder.
+        a target that holds something else, or a worker that does not see the folder.
     dkfeat.errors.SpecConflictError
         If the target holds a search with other settings or of other shards, or `source` is not that of the shards.
     dkfeat.errors.CommitError
@@ -124,9 +125,10 @@ def duplicates(
     row among all rows of its file, from 0, not counting rows set aside: the line number - 1 in text without comments,
     blank lines and bad rows. ``duplicates.json`` has the settings and numbers.
 
-    The codes and 8 bytes for each row and band are written to files, in the target until the tables are committed, or
-    in a temporary folder: ``temporary-directory`` of Dask's configuration, else the system's. With ``verify="exact"``,
-    so are the rows that are compared. A task holds a few million rows of one band; so does the driver for a moment, and
+    The codes and 8 bytes for each row and band are written to files, in the target until the tables are committed. If
+    the target is a URL or None, they are in a temporary folder, which all workers see: in ``temporary-directory`` of
+    Dask's configuration, else the system's; an interrupted search begins again. With ``verify="exact"``, so are the
+    rows that are compared. A task holds a few million rows of one band; so does the driver for a moment, and
     4 bytes for each row of the data set.
 
     References
@@ -162,9 +164,12 @@ def duplicates(
     search = DuplicateSearch(data, codes, threshold, bands, Progress(progress), rows)
     if target is not None:
         return _in_folder(search, as_target(target), client)
-    parent = dask.config.get("temporary-directory", None)
-    with TemporaryDirectory(prefix="dkfeat-duplicates-", dir=parent) as folder, open_runner(client) as runner:
+    with _temporary_folder() as folder, open_runner(client) as runner:
         return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner))
+
+
+def _temporary_folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="dkfeat-duplicates-", dir=dask.config.get("temporary-directory", None))
 
 
 def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:
@@ -185,51 +190,58 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
     """Search, unless the folder has the result, and commit the tables; that of groups is the last one, and the lock."""
     groups = _groups_spec(search.settings, ShardSource.of(search.data.shards))
     folder = _checked_folder(search, target)
-    if not is_complete(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with open_runner(client) as runner:
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(_temporary_folder()) if folder.is_remote else f"{folder.url}/{_WORK}")
+        if not is_complete(folder):
+            work.parent.mkdir(parents=True, exist_ok=True)
+            runner = stack.enter_context(open_runner(client))
             write_table(
                 search.data,
-                replace(target, urlpath=folder / GROUPS),
+                _in(target, folder, GROUPS),
                 groups,
-                partial(_searched_job, search, folder, runner),
+                partial(_searched_job, search, target, folder, work, runner),
                 stage="write groups",
                 client=runner,
                 progress=search.report,
             )
-    shutil.rmtree(folder / _WORK, ignore_errors=True)
-    return Duplicates.open(folder)
+        if not folder.is_remote:
+            shutil.rmtree(work, ignore_errors=True)
+    return Duplicates.open(target.path, storage_options=target.storage_options)
 
 
-def _checked_folder(search: DuplicateSearch, target: Target) -> Path:
+def _in(target: Target, folder: Storage, table: str) -> Target:
+    """Return the target of a table in the folder of a target."""
+    return replace(target, urlpath=f"{folder.url}/{table}")
+
+
+def _checked_folder(search: DuplicateSearch, target: Target) -> Storage:
     """Return the folder of a target that is new, or of a search with these settings; nothing is written."""
-    folder = local_path(target.path)
-    if folder is None:
-        raise ConfigError(
-            f"target {printable(target.path)} is a URL, but codes are sorted in files of a folder; give a folder that "
-            "all workers see, and copy the tables from it"
-        )
-    check_outside(folder, kind="duplicates")
-    if folder.is_dir() and {path.name for path in folder.iterdir()} - {_WORK, PAIRS, GROUPS, DUPLICATES_FILE}:
-        raise ConfigError(f"target {folder} holds other files than duplicates; choose a new folder")
+    folder = open_model_folder(target.path, target.storage_options)
+    check_outside(folder.url, target.storage_options, kind="duplicates")
+    path = local_path(folder.url)
+    names = folder.list("") if path is None else {each.name for each in path.glob("*")}
+    if {*names} - {_WORK, PAIRS, GROUPS, DUPLICATES_FILE}:
+        raise ConfigError(f"target {folder.url} holds other files than duplicates; choose a new folder")
     sources = [search.source.source] if isinstance(search.source, RowsOfSource) else []
     for layout in (GROUPS, PAIRS):
-        storage = LocalStorage(str(folder / layout))
+        storage = _in(target, folder, layout).open()
         check_table_among(search.data, storage, layout, search.settings, "duplicates", sources)
     if not is_complete(folder):
-        LocalStorage(target.path).check_writable()
+        target.open().check_writable()
     return folder
 
 
-def _searched_job(search: DuplicateSearch, folder: Path, runner: Runner, **task: Any) -> _GroupsJob:
+def _searched_job(
+    search: DuplicateSearch, target: Target, folder: Storage, work_folder: Path, runner: Runner, **task: Any
+) -> _GroupsJob:
     """Search, write the table of pairs and the record, and return the job of the table of groups, which is locked.
 
     The files of the stages are in a folder that is named by the settings; those of other settings are removed.
     """
-    for other in (folder / _WORK).glob("*"):
+    for other in work_folder.glob("*"):
         if other.name != task["spec_fp"]:
             shutil.rmtree(other)
-    work = WorkFolder.of(folder / _WORK / task["spec_fp"])
+    work = WorkFolder.of(work_folder / task["spec_fp"], durable=not folder.is_remote)
     found = search.run(work, runner)
     pairs = TableSpec(
         layout=PAIRS,
@@ -241,17 +253,14 @@ def _searched_job(search: DuplicateSearch, folder: Path, runner: Runner, **task:
     )
     n_pairs = write_table(
         search.data,
-        folder / PAIRS,
+        _in(target, folder, PAIRS),
         pairs,
         partial(_PairsJob, files=found.pairs),
         stage="write pairs",
         client=runner,
         progress=search.report,
     ).rows
-    record = record_of(search.settings, Duplicates(**search.results(found, n_pairs)))
-    work.write(DUPLICATES_FILE, np.frombuffer(record, np.uint8))
-    work.path(DUPLICATES_FILE).replace(folder / DUPLICATES_FILE)
-    flush_folder(folder)
+    folder.replace(DUPLICATES_FILE, record_of(search.settings, Duplicates(**search.results(found, n_pairs))))
     firsts = _first_rows_in_files(task["source"])
     return _GroupsJob(groups=found.groups, first_in_files=firsts, **task)
 

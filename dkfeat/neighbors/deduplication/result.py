@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
@@ -15,17 +14,18 @@ import numpy as np
 from dkfeat.canonical import Count, Share, parse_object, typed
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
-from dkfeat.filesystems.urls import local_path
 from dkfeat.messages import counted
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
+from dkfeat.store.manifest.model_folder import open_model_folder
 from dkfeat.store.manifest.records import check
-from dkfeat.store.storage.base import SUCCESS
+from dkfeat.store.storage.base import META, SUCCESS, read_existing
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.store.storage.base import Storage
 
 PAIRS, GROUPS = "pairs", "groups"
 """Names of the tables and of their folders."""
@@ -70,18 +70,18 @@ class Duplicates:
     """Arrays of a result in memory, by name; or the opened tables of a folder."""
 
     @classmethod
-    def open(cls, folder: str | PathLike[str]) -> Duplicates:
-        """Open the folder that `duplicates` wrote.
+    def open(cls, folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Duplicates:
+        """Open the folder that `duplicates` wrote, given by path or URL; options are for a URL.
 
         Raises
         ------
         ConfigError
             If it is not such a folder, or the search has not ended.
         """
-        path = local_path(fspath(folder))
-        record = None if path is None else read_record(path)
-        if path is None or record is None or not is_complete(path):
-            is_begun = record is not None or (path is not None and (path / GROUPS).is_dir())
+        root = open_model_folder(folder, storage_options)
+        record = read_record(root)
+        if record is None or not is_complete(root):
+            is_begun = record is not None or root.list(f"{GROUPS}/{META}", sizes=False)
             state = "holds a search that was interrupted" if is_begun else "is no folder of duplicates"
             raise ConfigError(
                 f"{fspath(folder)} {state}; make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
@@ -89,16 +89,17 @@ class Duplicates:
         found = record["results"]
         check(
             min(found.bands) >= 1,
-            f"{path / DUPLICATES_FILE}: bands are {list(found.bands)}, expected two numbers of at least 1",
+            f"{root.url}/{DUPLICATES_FILE}: bands are {list(found.bands)}, expected two numbers of at least 1",
         )
-        tables = {name: open_shards(path / name) for name in (PAIRS, GROUPS)}
+        options = storage_options if root.is_remote else None
+        tables = {name: open_shards(f"{root.url}/{name}", storage_options=options) for name in (PAIRS, GROUPS)}
         for table, stated in ((PAIRS, found.n_pairs), (GROUPS, found.n_rows)):
             n_rows = tables[table].n_rows
             check(
                 n_rows == stated,
-                f"{path / DUPLICATES_FILE}: states {stated:,} rows of {table}, but the table has {n_rows:,}",
+                f"{root.url}/{DUPLICATES_FILE}: states {stated:,} rows of {table}, but the table has {n_rows:,}",
             )
-        return replace(found, folder=str(path), arrays=tables)
+        return replace(found, folder=root.url, arrays=tables)
 
     @cached_property
     def pairs(self) -> NDArray[np.int64]:
@@ -168,18 +169,18 @@ class Record(TypedDict):
     results: Duplicates
 
 
-def is_complete(folder: Path) -> bool:
+def is_complete(folder: Storage) -> bool:
     """Return True if a search has ended in a folder: its record and its table of groups, the last step, are there."""
-    return read_record(folder) is not None and (folder / GROUPS / SUCCESS).is_file()
+    return read_record(folder) is not None and folder.size(f"{GROUPS}/{SUCCESS}") is not None
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Storage) -> Record | None:
     """Read the record of a folder; None if there is none."""
-    where = str(folder / DUPLICATES_FILE)
-    try:
-        return typed(parse_object((folder / DUPLICATES_FILE).read_bytes(), where), Record, where)
-    except (FileNotFoundError, NotADirectoryError):
+    where, text = f"{folder.url}/{DUPLICATES_FILE}", read_existing(folder, DUPLICATES_FILE)
+    if text is None:
         return None
+    try:
+        return typed(parse_object(text, where), Record, where)
     except ShardError as fault:
         raise ShardError(f"{fault}: not as this version of dkfeat writes it; choose another folder") from None
 

@@ -65,8 +65,8 @@ class WorkFolder:
         path = self.path(name)
         if not path.exists() and not path.parent.is_dir():
             raise ConfigError(
-                f"a worker does not see the folder {self.storage.url}; choose a target, or without one set "
-                "temporary-directory in Dask's configuration to a folder, that all workers share"
+                f"a worker does not see the folder {self.storage.url}; choose a folder as target, or without one "
+                "set temporary-directory in Dask's configuration to a folder, that all workers share"
             )
         return path.exists()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import dask
 import numpy as np
 import pytest
 
 import dkfeat
 from dkfeat.config import ExecutionConfig
-from dkfeat.errors import CommitError, ConfigError, ShardError, SourceNotFoundError
+from dkfeat.errors import CommitError, ConfigError, ShardError, SourceNotFoundError, SpecConflictError
+from dkfeat.neighbors import drop_duplicates, duplicates
 from tests.cli.test_commands import run
 from tests.engine.helpers import BLOCK, featurized
 from tests.faults.stores.bucket import KEY, SECRET
@@ -124,3 +126,28 @@ def test_verify__misses_the_weights_beside_predictions(made, tmp_path):
     assert "damaged" in dkfeat.open_shards(tmp_path / "out").verify().problems[0]
     weights.unlink()
     assert "is missing" in dkfeat.open_shards(tmp_path / "out").verify().problems[0]
+
+
+@pytest.mark.slow
+def test_duplicates__in_a_bucket_are_those_in_a_folder(features, bucket, options, tmp_path):
+    shards, out, target = features, tmp_path / "out", dkfeat.Target(bucket.url(), storage_options=options)
+    expected = duplicates(shards, 0.5, target=out, progress=False)
+    assert expected.n_pairs
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        found = duplicates(shards, 0.5, target=target, progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "out", "rows.svm"]
+    for table in ("pairs", "groups"):
+        assert bucket.state(f"out/{table}") == dataset_state(out / table)
+    assert bucket.get("out/duplicates.json") == (out / "duplicates.json").read_bytes()
+    assert {key.split("/")[1] for key in bucket.keys("out/")} == {"duplicates.json", "pairs", "groups"}
+    assert np.array_equal(found.pairs, expected.pairs)
+    stages = []
+    duplicates(shards, 0.5, target=target, progress=stages.append)
+    assert stages == []
+    left = drop_duplicates(shards, bucket.url(), tmp_path / "left", storage_options=options, progress=False)
+    assert left.rows == expected.n_kept
+    with pytest.raises(SpecConflictError, match=r"threshold: 0\.5 there, 0\.6 asked"):
+        duplicates(shards, 0.6, target=target, progress=False)
+    bucket.put("notes/a.txt", b"text")
+    with pytest.raises(ConfigError, match="holds other files than duplicates"):
+        duplicates(shards, target=dkfeat.Target(bucket.url("notes"), storage_options=options), progress=False)
