@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 29_296
-MOST_MODULES = 201
-MOST_TEST_LINES = 37_153
+MOST_MODULES = 202
+MOST_TEST_LINES = 37_154
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

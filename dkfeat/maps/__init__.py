@@ -21,7 +21,7 @@ CLASSES = {
     "dart": "dkfeat.maps.darts:DartFeatures",
     "fourier": "dkfeat.maps.fourier:FourierFeatures",
     "laplace": "dkfeat.maps.laplace:LaplaceFeatures",
-    "maclaurin": "dkfeat.maps.maclaurin:MaclaurinFeatures",
+    "maclaurin": "dkfeat.maps.maclaurin.features:MaclaurinFeatures",
     "nystroem": "dkfeat.maps.nystroem:NystroemFeatures",
 }
 """Module and class of each feature map, by the map's name in specs: the one place where a map is registered."""

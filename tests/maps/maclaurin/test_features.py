@@ -14,7 +14,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import exponential_dot_product, maclaurin, vovk_infinite
-from dkfeat.maps import MaclaurinFeatures, _sign_products, from_spec
+from dkfeat.maps import MaclaurinFeatures, from_spec
+from dkfeat.maps.maclaurin import sign_products
 from dkfeat.theory.maclaurin import degree_probabilities
 from tests.conftest import peak_bytes
 from tests.reference import maclaurin as reference
@@ -147,9 +148,9 @@ def test_maclaurin__parts_of_rows_and_columns_give_the_bits_of_whole_ones(n_samp
     features = MaclaurinFeatures(700, degree=20, random_state=1).fit_width(300)
     Z = features.transform(X)
     for name in ("_WHOLE_BYTES", "_FULL"):  # nothing kept, nothing filled in
-        monkeypatch.setattr(_sign_products, name, 0)
+        monkeypatch.setattr(sign_products, name, 0)
     for room in (2**20, 2**17, 2**16):  # 683, 85 and 42 sparse columns of one row, 170, 64 and 64 dense ones
-        monkeypatch.setattr(_sign_products, "_TABLE_BYTES", room)
+        monkeypatch.setattr(sign_products, "_TABLE_BYTES", room)
         assert np.array_equal(features.transform(X), Z)
         assert np.array_equal(features.transform(sp.csr_matrix(X)), Z)
 

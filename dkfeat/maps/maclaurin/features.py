@@ -26,12 +26,12 @@ from dkfeat.maps._base import N_COMPONENTS, FeatureMap, Fitted, check_flag
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._rows import RowsFrom, check_lengths, rows_and_multipliers
 from dkfeat.maps._sampled import SampledMap
-from dkfeat.maps._series import MAX_DEGREE, DegreeLaw, Draws, Series, degree_weights, draw_degrees, series_of
-from dkfeat.maps._sign_products import multiply_rows, table_bytes
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures
+from dkfeat.maps.maclaurin.series import MAX_DEGREE, DegreeLaw, Draws, Series, degree_weights, draw_degrees, series_of
+from dkfeat.maps.maclaurin.sign_products import multiply_rows, table_bytes
 from dkfeat.validation import check_choice, check_integer, check_real
 
 _WIDEST_LINEAR = 2**24

@@ -23,7 +23,7 @@ from dkfeat.compiled.products.signs import (
 )
 from dkfeat.compiled.random import COLUMNS, STREAM_MACLAURIN_SIGN, SUPERBLOCK, packed_signs, transposed_signs
 from dkfeat.compiled.simd import LANES
-from dkfeat.maps._series import Draws, Tile
+from dkfeat.maps.maclaurin.series import Draws, Tile
 from dkfeat.projections import columns_present
 
 _TILE = 2 * SUPERBLOCK
