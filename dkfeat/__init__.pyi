@@ -29,6 +29,7 @@ from dkfeat.maps.fourier import FourierFeatures as FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures as GCWSFeatures
 from dkfeat.maps.laplace import LaplaceFeatures as LaplaceFeatures
 from dkfeat.maps.maclaurin.features import MaclaurinFeatures as MaclaurinFeatures
+from dkfeat.maps.minhash import MinHashFeatures as MinHashFeatures
 from dkfeat.maps.nystroem import NystroemFeatures as NystroemFeatures
 from dkfeat.report.run_report import run_report as run_report
 from dkfeat.sources.base import Scan as Scan

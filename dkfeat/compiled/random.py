@@ -76,6 +76,8 @@ STREAM_CODE_SHIFT = 1
 """Shift between the codes of positive and negative coordinates, one for each component."""
 STREAM_DART = 2
 """Keys of the tiles of darts."""
+STREAM_MINHASH = 3
+"""Keys of the hashes of similarity sketches."""
 STREAM_DENSE = 16
 """Gaussian entries of a dense projection."""
 STREAM_CIRCULANT = 17

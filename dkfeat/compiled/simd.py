@@ -308,6 +308,23 @@ def emit_multiply_low(code: Code, x: Any, y: Any) -> Any:
 register(multiply_low, (u64x8, u64x8), emit_multiply_low, u64x8)
 
 
+def multiply_high(x, y):
+    """Multiply the lanes of two u32x16 to 64 bits, and return the high 32 bits."""
+    return ((x.astype(np.uint64) * y) >> np.uint64(32)).astype(np.uint32)
+
+
+def _emit_multiply_high(code: Code, x: Any, y: Any) -> Any:
+    builder, half = code.builder, ir.Constant(u64x8.backend, [32] * (LANES // 2))
+    pairs = [builder.bitcast(vector, u64x8.backend) for vector in (x, y)]
+    even = builder.lshr(emit_multiply_low(code, *pairs), half)
+    odd = builder.mul(*(builder.lshr(pair, half) for pair in pairs))
+    high = ir.Constant(u64x8.backend, [0xFFFFFFFF00000000] * (LANES // 2))
+    return builder.bitcast(builder.or_(even, builder.and_(odd, high)), u32x16.backend)
+
+
+register(multiply_high, (u32x16, u32x16), _emit_multiply_high, u32x16)
+
+
 def interleave(even, odd):
     """Interleave the low 32 bits of two u64x8 as the even and odd lanes of a u32x16."""
     return np.stack([even, odd], axis=1).ravel().astype(np.uint32)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CLASSES = {
     "gcws": "dkfeat.maps.gcws:GCWSFeatures",
     "dart": "dkfeat.maps.darts:DartFeatures",
+    "minhash": "dkfeat.maps.minhash:MinHashFeatures",
     "fourier": "dkfeat.maps.fourier:FourierFeatures",
     "laplace": "dkfeat.maps.laplace:LaplaceFeatures",
     "maclaurin": "dkfeat.maps.maclaurin.features:MaclaurinFeatures",

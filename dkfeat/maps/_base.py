@@ -94,6 +94,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NotebookCard
     _needs_rows: ClassVar[bool] = False
     """True if fit needs rows of the source, and so a pass over it, besides the number of columns."""
 
+    takes_sets: ClassVar[bool] = False
+    """True if rows must be sets, of zeros and ones alone."""
+
     _checks: ClassVar[Mapping[str, Callable[[Any, str], Any]]]
     """For each parameter that the spec holds, in this order, a function that checks a value, given with the name of the
     parameter, and returns it as a plain JSON value."""

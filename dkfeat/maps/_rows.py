@@ -165,6 +165,29 @@ def take_rows(X: Any, numbers: NDArray[np.int64]) -> sp.csr_matrix:
     return sp.csr_matrix(X[numbers].compute())
 
 
+def check_sets(rows: Any, *, first_row: int = 0) -> None:
+    """Raise InputError naming the first cell of an array or canonical CSR that is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> check_sets(np.array([[0.0, 1.0], [3.0, 0.0]]))
+    Traceback (most recent call last):
+    ...
+    dkfeat.errors.InputError: X holds 3 at row 1, column 0 (counted from 0), but a set has zeros and ones alone; ...
+    """
+    cells = rows.data if sp.issparse(rows) else rows
+    step = max(1, _CHECKED_CELLS // max(1, cells[:1].size))
+    for start in range(0, len(cells), step):
+        part = cells[start : start + step]
+        other = (part != 1) & (part != 0)
+        if other.any():
+            remedy = "a set has zeros and ones alone; use DartFeatures (map dart) for other values, or set them to 1"
+            at = start * cells[:1].size + int(other.argmax())
+            raise cell_error(rows, at, remedy, first_row=first_row)
+
+
+_CHECKED_CELLS = 2**18
+"""Maximum number of values that are checked at a time, to bound the memory of a check."""
 _BLOCK_CELLS = 2**23
 """Maximum number of values in a dense or centred block, to bound the memory of a call besides its result."""
 _BLOCK_NONZEROS = 2**21
@@ -183,6 +206,8 @@ class RowPreparation:
     """Number subtracted from every value, or row subtracted from every row, including absent entries of sparse rows."""
     normalize: Literal["l1", "l2", "max"] | None
     """Norm by which each row is divided, in float64."""
+    takes_sets: bool = False
+    """True if rows must be sets, of zeros and ones alone."""
 
     @classmethod
     def of(cls, n_features: int, center: float | list[float] | None, normalize: Any) -> RowPreparation:
@@ -211,6 +236,8 @@ class RowPreparation:
         center = self._center_row()
         for rows in self._cut(X, center):
             block = rows_as_csr(slice_rows(X, rows), first_row=rows.start)
+            if self.takes_sets:
+                check_sets(block, first_row=rows.start)
             if center is not None:
                 block = _subtract(block, center)
                 check_finite(block, first_row=rows.start, cause="after the centre was subtracted")

@@ -1,4 +1,4 @@
-"""Base class of maps that sample each row for the GMM kernel, and estimates from the codes of the samples."""
+"""Base classes of maps that sample each row for the GMM kernel, and estimates from the codes of the samples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PREPARATION_CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "center": check_center,
     "normalize": partial(check_choice, choices=(None, "l1", "l2", "max")),
 }
-"""Checks of the parameters of `SampledMap` that prepare rows."""
+"""Checks of the parameters of `WeightedMap` that prepare rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -50,22 +50,11 @@ class FittedSamples(Fitted):
 class SampledMap(FeatureMap):
     """Base class of maps that sample one coordinate for each component, whose state is a `FittedSamples`.
 
-    A subclass has the parameters `n_components`, `p`, `center`, `normalize` and `random_state`, and parameters of its
-    own, which it adds to the spec.
+    A subclass has the parameters `n_components` and `random_state`, and parameters of its own, which it adds to the
+    spec.
     """
 
     layout = "codes"
-
-    p: float
-    center: Any
-    normalize: Literal["l1", "l2", "max"] | None
-
-    @abstractmethod
-    def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Compute the full samples, of which codes keep a few bits: coordinates, -1 in an all-zero row, and a number.
-
-        Two rows have the same coordinate and number in a component with a probability of their kernel.
-        """
 
     def encode(self, X: Any) -> PackedCodes:
         """Compute codes as shards store them.
@@ -207,7 +196,7 @@ class SampledMap(FeatureMap):
         """
         rows = self._prepared(self._check_rows(X))
         others = rows if Y is X else self._prepared(self._check_rows(Y))
-        return gmm_pairs(rows, others, left, right, p=self._fitted.params["p"])
+        return gmm_pairs(rows, others, left, right, p=self._power)
 
     def _keep_most_similar(
         self, X: PackedCodes, Y: PackedCodes, first_row: int, own: NDArray[np.int64], heaps: NDArray[np.int64]
@@ -228,6 +217,73 @@ class SampledMap(FeatureMap):
     def _similarity_of_counts(self, counts: NDArray[np.integer]) -> NDArray[np.float64]:
         """Estimate the kernel from counts of equal codes, see `Codes.similarity_of_counts`."""
         return Codes.of(self.to_spec()).similarity_of_counts(counts)
+
+    @property
+    def chance(self) -> float:
+        """Probability that the codes of different samples are equal, at most: 2^-b, or 0 if codes are not mixed."""
+        return Codes.of(self.to_spec()).chance
+
+    @abstractmethod
+    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Compute packed codes of prepared rows, and which rows are empty."""
+
+    def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:  # noqa: ARG002 - of codes with levels
+        """Return the probability that codes of different samples are equal, for pairs of one-hot rows."""
+        return self.chance
+
+    def _gmm_kernel(self, chance_bits: int | None, note: str = "") -> EstimatedKernel:
+        """Describe the kernel; `chance_bits` are the bits b of codes that are equal with a chance of 2^-b, if any."""
+        n_components, p = self._fitted.params["n_components"], self._power
+
+        def exact(X: Any, Y: Any) -> NDArray[np.float64]:
+            return gmm(self._prepared(X), None if Y is None else self._prepared(Y), p=p)
+
+        def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            return gcws_variance(np.clip(values, 0.0, 1.0), chance_bits) / n_components
+
+        name = "GMM" if p == 1 else f"pGMM, p = {p:g}"
+        return EstimatedKernel(name=name, exact=exact, variance_at=variance_at, note=note)
+
+    @property
+    def _power(self) -> float:
+        power: float = self._fitted.params.get("p", 1.0)
+        return power
+
+    def _prepared(self, X: Any) -> sp.csr_matrix:
+        blocks = list(self._fitted.preparation.blocks(X))
+        rows = sp.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
+        rows.has_canonical_format = True  # which scipy would check again
+        return rows
+
+    def _transform_rows(self, X: Any) -> sp.csr_matrix:
+        return self.decode(self._encode_rows(X))
+
+    def _encode_rows(self, X: Any) -> PackedCodes:
+        n_samples, first = X.shape[0], 0
+        packed = PackedCodes(np.empty((n_samples, self.encoded_row_bytes), np.uint8), np.empty(n_samples, np.bool_))
+        for rows in self._fitted.preparation.blocks(X):
+            last = first + rows.shape[0]
+            packed.codes[first:last], packed.empty[first:last] = self._encode_block(rows)
+            first = last
+        return packed
+
+
+class WeightedMap(SampledMap):
+    """Base class of maps that sample a coordinate in proportion to its weight.
+
+    A subclass has the parameters `p`, `center` and `normalize` besides those of `SampledMap`.
+    """
+
+    p: float
+    center: Any
+    normalize: Literal["l1", "l2", "max"] | None
+
+    @abstractmethod
+    def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Compute the full samples, of which codes keep a few bits: coordinates, -1 in an all-zero row, and a number.
+
+        Two rows have the same coordinate and number in a component with a probability of their kernel.
+        """
 
     def estimate_correlation(
         self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
@@ -268,7 +324,7 @@ class SampledMap(FeatureMap):
         >>> bool(abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.8) < 0.05)
         True
         """
-        p = self._fitted.params["p"]
+        p = self._power
         if p != 1.0:
             raise ConfigError(f"p={p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1")
         return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
@@ -278,53 +334,9 @@ class SampledMap(FeatureMap):
         """See `FeatureMap._valid_width`."""
         return max(1, len(self.center)) if np.ndim(self.center) == 1 else super()._valid_width
 
-    @property
-    def chance(self) -> float:
-        """Probability that the codes of different samples are equal, at most: 2^-b, or 0 if codes are not mixed."""
-        return Codes.of(self.to_spec()).chance
-
-    @abstractmethod
-    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """Compute packed codes of prepared rows, and which rows are empty."""
-
     @abstractmethod
     def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Compute the full samples of prepared rows."""
-
-    def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:  # noqa: ARG002 - of codes with levels
-        """Return the probability that codes of different samples are equal, for pairs of one-hot rows."""
-        return self.chance
-
-    def _gmm_kernel(self, chance_bits: int | None, note: str = "") -> EstimatedKernel:
-        """Describe the kernel; `chance_bits` are the bits b of codes that are equal with a chance of 2^-b, if any."""
-        n_components, p = self._fitted.params["n_components"], self._fitted.params["p"]
-
-        def exact(X: Any, Y: Any) -> NDArray[np.float64]:
-            return gmm(self._prepared(X), None if Y is None else self._prepared(Y), p=p)
-
-        def variance_at(values: NDArray[np.float64]) -> NDArray[np.float64]:
-            return gcws_variance(np.clip(values, 0.0, 1.0), chance_bits) / n_components
-
-        name = "GMM" if p == 1 else f"pGMM, p = {p:g}"
-        return EstimatedKernel(name=name, exact=exact, variance_at=variance_at, note=note)
-
-    def _prepared(self, X: Any) -> sp.csr_matrix:
-        blocks = list(self._fitted.preparation.blocks(X))
-        rows = sp.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
-        rows.has_canonical_format = True  # which scipy would check again
-        return rows
-
-    def _transform_rows(self, X: Any) -> sp.csr_matrix:
-        return self.decode(self._encode_rows(X))
-
-    def _encode_rows(self, X: Any) -> PackedCodes:
-        n_samples, first = X.shape[0], 0
-        packed = PackedCodes(np.empty((n_samples, self.encoded_row_bytes), np.uint8), np.empty(n_samples, np.bool_))
-        for rows in self._fitted.preparation.blocks(X):
-            last = first + rows.shape[0]
-            packed.codes[first:last], packed.empty[first:last] = self._encode_block(rows)
-            first = last
-        return packed
 
     def _sample_rows(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Check rows and compute their full samples."""

@@ -19,12 +19,12 @@ from dkfeat.compiled.sampling.darts import signed_octaves
 from dkfeat.maps._base import N_COMPONENTS
 from dkfeat.maps._kernel_estimates import EstimatedKernel
 from dkfeat.maps._rows import RowPreparation
-from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, SampledMap
+from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, WeightedMap
 from dkfeat.validation import check_integer
 
 
 @dataclass(eq=False, repr=False)
-class DartFeatures(SampledMap):
+class DartFeatures(WeightedMap):
     r"""One-hot features whose inner products estimate the GMM kernel, for rows of many nonzeros over many columns.
 
     Each component samples one dart of a row; the probability that two rows sample the same one is their similarity.

@@ -18,12 +18,12 @@ from dkfeat.compiled.sampling.feature_major import signed_logs
 from dkfeat.maps._base import N_COMPONENTS
 from dkfeat.maps._kernel_estimates import EstimatedKernel
 from dkfeat.maps._rows import RowPreparation
-from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, SampledMap
+from dkfeat.maps._sampled import PREPARATION_CHECKS, FittedSamples, WeightedMap
 from dkfeat.validation import check_choice, check_integer
 
 
 @dataclass(eq=False, repr=False)
-class GCWSFeatures(SampledMap):
+class GCWSFeatures(WeightedMap):
     r"""One-hot features whose inner products estimate the generalized min-max (GMM) kernel.
 
     Each component samples one coordinate of a row; the probability that two rows sample the same one is their

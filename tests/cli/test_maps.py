@@ -10,11 +10,12 @@ from dkfeat import open_shards
 from dkfeat.cli.declared import declarations
 from dkfeat.maps import CLASSES
 from tests.cli.test_commands import run
-from tests.maps.small import FEATURE_MAPS, has
+from tests.maps.small import FEATURE_MAPS, has, text_for
 
 SETTINGS = {
     "gcws": ("--i-bits", 6, "--t-bits", 1, "--p", 0.5, "--center", -1, "--normalize", "l2", "--code", "lowest"),
     "dart": ("--bits", 6, "--p", 0.5, "--center", -1, "--normalize", "l2"),
+    "minhash": ("--bits", 6),
     "fourier": ("--gamma", 2, "--kernel", "rbf", "--normalize", "false", "--projection", "alternating_circulant"),
     "laplace": ("--kernel", "reciprocal", "--rate", 3, "--projection", "alternating_circulant", "--n-mixtures", 2),
     "maclaurin": ("--kernel", "polynomial", "--degree", 2, "--coef0", 0.5, "--h01", "--normalize", "l2"),
@@ -33,6 +34,11 @@ def text(tmp_path_factory):
     return path
 
 
+def written(folder, text):
+    (folder / "own.svm").write_text(text)
+    return folder / "own.svm"
+
+
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_declarations__are_the_parameters_of_the_map(name):
     """All are read from the source code: none is undocumented, and defaults are those of the class."""
@@ -42,6 +48,7 @@ def test_declarations__are_the_parameters_of_the_map(name):
 
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_featurize__takes_what_each_map_takes(name, text, tmp_path):
+    text = written(tmp_path, text_for(FEATURE_MAPS[name], text.read_text()))
     shards, model = tmp_path / "shards", tmp_path / "model"
     settings = SETTINGS.get(name, ())
     settings += ("--n-components", 32) if has(FEATURE_MAPS[name], "n_components") else ()
@@ -64,6 +71,7 @@ def test_featurize__takes_what_each_map_takes(name, text, tmp_path):
 
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_featurize__leaves_what_is_not_given_to_the_map(name, text, tmp_path):
+    text = written(tmp_path, text_for(FEATURE_MAPS[name], text.read_text()))
     run("featurize", text, "--map", name, "--out", tmp_path / "shards", "--no-progress")
     found, usual = open_shards(tmp_path / "shards").map.get_params(), FEATURE_MAPS[name]().get_params()
     in_force = {"kernel_params": {"p": 1.0}} if name == "nystroem" else {}  # as a spec has them

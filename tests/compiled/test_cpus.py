@@ -18,7 +18,7 @@ from dkfeat.compiled.products.convolution import convolve_rows, spectra_of
 from dkfeat.compiled.products.hadamard import hadamard_rows
 from dkfeat.compiled.products.matrix import multiply_dense
 from dkfeat.compiled.random import exponentials, levy, normals
-from dkfeat.compiled.sampling import darts, gcws
+from dkfeat.compiled.sampling import darts, gcws, minhash
 from dkfeat.compiled.sampling.darts import signed_octaves
 from dkfeat.compiled.sampling.feature_major import signed_logs
 from tests.compiled.sampling.rows import csr, random_rows
@@ -69,6 +69,7 @@ def samples():
         for power in (1.0, 0.7):
             arrays = csr(rows, signed_octaves, power)
             yield from (*arrays, *darts.encode(*arrays, 600, 3, 11), *darts.sample(*arrays, 64, 3))
+        yield from minhash.encode(*arrays[:2], 600, 3, 11)
 
 
 def digest(name):

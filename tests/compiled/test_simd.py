@@ -105,6 +105,18 @@ def test_multiply_low__full_product_of_low_words():
 
 
 @kernel
+def _high_products(words, factor):
+    simd.store(words, 0, simd.multiply_high(simd.load(words, 0), simd.splat(factor)))
+
+
+def test_multiply_high__high_words_of_products():
+    words = np.arange(LANES, dtype=np.uint32) * np.uint32(0xF1234567)
+    expected = [int(word) * 0x87654321 >> 32 for word in words]
+    _high_products(words, np.uint32(0x87654321))
+    assert words.tolist() == expected
+
+
+@kernel
 def _store_narrowed(words, out):
     simd.prefetch(out, LANES)
     simd.store(out, LANES, simd.narrowed(simd.load(words, 0), out))

@@ -11,7 +11,7 @@ from dkfeat.engine.open import like_spec
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.sources.formats import as_source
 from tests.engine.helpers import featurized, gcws, resolved
-from tests.maps.small import FEATURE_MAPS, has, small_map
+from tests.maps.small import FEATURE_MAPS, has, small_map, text_for
 from tests.maps.test_known_answers import kept as kept_answers
 from tests.sources.parquet.rows import write
 
@@ -180,7 +180,8 @@ def test_resolve__checking_parameters_draws_nothing_from_a_generator(name):
 
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_resolve__a_map_inherits_the_parameters_at_their_defaults(name, tmp_path):
-    (tmp_path / "rows.svm").write_text("1 1:0.5 3:0.25\n0 2:1 3:0.125\n" * 6)
+    text = "1 1:0.5 3:0.25\n0 2:1 3:0.125\n" * 6
+    (tmp_path / "rows.svm").write_text(text_for(FEATURE_MAPS[name], text))
     first = small_map(name, n_components=9, random_state=4, **kept_answers(name)[-1]["params"])
     featurized(tmp_path / "rows.svm", tmp_path / "first", map=first)
     featurized(tmp_path / "rows.svm", tmp_path / "like", map=FEATURE_MAPS[name](), like=tmp_path / "first")

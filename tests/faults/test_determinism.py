@@ -20,7 +20,7 @@ from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.faults.resumed import assert_resumes
 from tests.invariants import dataset_state
-from tests.maps.small import FEATURE_MAPS, small_map
+from tests.maps.small import FEATURE_MAPS, small_map, text_for
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_rows_of_a_file__do_not_depend_on_the_other_files(tiny_folder, tmp_path)
 def test_rows__do_not_depend_on_the_splits(tiny_rows, tmp_path, name):
     X, y = (rows[:150] for rows in tiny_rows)
     path = tmp_path / "rows.svm"
-    path.write_text(libsvm_text(abs(X), y))
+    path.write_text(text_for(FEATURE_MAPS[name], libsvm_text(abs(X), y)))
     size = path.stat().st_size
     found = []
     for n_splits in (1, 3, 12, 100):
@@ -140,10 +140,11 @@ def test_rows__do_not_depend_on_the_splits(tiny_rows, tmp_path, name):
 
 FEATURES = """
 import sys, numpy as np, scipy.sparse as sp
-from tests.maps.small import FEATURE_MAPS, small_map
+from tests.maps.small import FEATURE_MAPS, rows_for, small_map
 rows = np.random.default_rng(1).lognormal(size=(200, 11)) * (np.random.default_rng(2).random((200, 11)) < 0.5)
 for name in FEATURE_MAPS:
-    block = small_map(name, n_components=64, random_state=5).fit(rows).transform(rows)
+    X = rows_for(FEATURE_MAPS[name], rows)
+    block = small_map(name, n_components=64, random_state=5).fit(X).transform(X)
     np.save(f"{sys.argv[1]}/{name}.npy", block.toarray() if sp.issparse(block) else block)
 """
 

@@ -29,7 +29,7 @@ from dkfeat.maps._base import FeatureMap, Fitted, check_flag
 from dkfeat.maps._kernel_estimates import EstimatedKernel
 from tests.cli.test_commands import run
 from tests.conftest import peak_bytes
-from tests.maps.small import FEATURE_MAPS, has, small_map
+from tests.maps.small import FEATURE_MAPS, has, rows_for, small_map
 from tests.maps.test_kernel_estimates import text_of
 
 PATIENT = settings(max_examples=25)  # the first call compiles
@@ -57,7 +57,7 @@ def some_rows(cls, seed=0, n_samples=40):
     X[::9] = 0
     if cls().__sklearn_tags__().input_tags.positive_only:
         X = np.abs(X)
-    return X.astype(np.float32).astype(np.float64)
+    return rows_for(cls, X.astype(np.float32).astype(np.float64))
 
 
 def array_of(features):
@@ -68,8 +68,26 @@ def assert_same(left, right):
     assert np.array_equal(array_of(left), array_of(right))
 
 
+class SetsOfColumns(dkfeat.MinHashFeatures):
+    """MinHashFeatures of the columns that are not zero: scikit-learn's checks send rows of any numbers."""
+
+    def _as_rows(self, X, *, reset):
+        rows = FeatureMap._as_rows(self, X, reset=reset)
+        values = rows.data if sp.issparse(rows) else rows
+        values = np.where(np.isfinite(values), values != 0, values).astype(values.dtype)
+        return sp.csr_matrix((values, rows.indices, rows.indptr), rows.shape) if sp.issparse(rows) else values
+
+    def _check_rows(self, X):
+        self._check_fitted()
+        return self._as_rows(X, reset=False)
+
+
+def checked_map(name):
+    return SetsOfColumns(8) if name == "minhash" else small_map(name, random_state=None)
+
+
 # scikit-learn itself skips its check of array_api input unless SCIPY_ARRAY_API is set; with it, all maps pass
-@parametrize_with_checks([small_map(name, random_state=None) for name in FEATURE_MAPS])
+@parametrize_with_checks([checked_map(name) for name in FEATURE_MAPS])
 def test_map__keeps_scikit_learns_rules(estimator, check):
     check(estimator)
 
@@ -131,10 +149,10 @@ def test_map__explicit_zeros_change_nothing(cls):
 @pytest.mark.parametrize("cls", MAPS)
 def test_map__duplicates_are_summed_and_order_is_free(cls):
     features = fitted(cls)
-    messy = sp.csr_matrix(([4.0, 1.0, 2.0, 3.0, -3.0], [7, 2, 7, 5, 5], [0, 5]), shape=(1, COLUMNS))
+    messy = sp.csr_matrix(([0.25, 1.0, 0.75, 3.0, -3.0], [7, 2, 7, 5, 5], [0, 5]), shape=(1, COLUMNS))
     before = messy.data.copy(), messy.indices.copy()
     clean = np.zeros((1, COLUMNS))
-    clean[0, [2, 7]] = [1.0, 6.0]
+    clean[0, [2, 7]] = 1
     assert_same(features.transform(messy), features.transform(clean))
     assert np.array_equal(messy.data, before[0])
     assert np.array_equal(messy.indices, before[1])

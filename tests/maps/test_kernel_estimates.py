@@ -18,11 +18,12 @@ from dkfeat import (
     GCWSFeatures,
     LaplaceFeatures,
     MaclaurinFeatures,
+    MinHashFeatures,
     NystroemFeatures,
     kernels,
 )
 from dkfeat.errors import ConfigError, InputError
-from tests.maps.small import FEATURE_MAPS, has, small_map
+from tests.maps.small import FEATURE_MAPS, has, rows_for, small_map
 
 RFF = {"normalize": False}
 K = 32
@@ -35,6 +36,8 @@ MAPS = {
     ),
     "dart": (DartFeatures(K), lambda X: kernels.gmm(X)),
     "dart-2-bits": (DartFeatures(K, bits=2, p=0.5), lambda X: kernels.gmm(X, p=0.5)),
+    "minhash": (MinHashFeatures(K), lambda X: kernels.gmm(X)),
+    "minhash-2-bits": (MinHashFeatures(50, bits=2), lambda X: kernels.gmm(X)),
     "nrff": (FourierFeatures(4 * K, gamma=0.5), lambda X: kernels.rbf_cosine(X, gamma=0.5)),
     "rff": (FourierFeatures(K, gamma=3.0, **RFF), lambda X: kernels.rbf_cosine(X, gamma=3.0)),
     "rff-rbf": (FourierFeatures(K, gamma=0.02, kernel="rbf", **RFF), lambda X: kernels.rbf(X, gamma=0.02)),
@@ -71,7 +74,7 @@ def rows_alike(n_rows=4, n_columns=80):
 
 @pytest.mark.parametrize(("features", "kernel"), MAPS.values(), ids=MAPS)
 def test_exact_kernel__is_that_of_the_prepared_rows(features, kernel):
-    X = rows_alike()
+    X = rows_for(type(features), rows_alike())
     fitted = features.set_params(random_state=0).fit(X)
     np.testing.assert_allclose(fitted.exact_kernel(X), kernel(X), rtol=1e-9)
     np.testing.assert_allclose(fitted.exact_kernel(sp.csr_matrix(X), X[:2]), kernel(X)[:, :2], rtol=1e-9)
@@ -80,8 +83,8 @@ def test_exact_kernel__is_that_of_the_prepared_rows(features, kernel):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("gcws", marks=pytest.mark.quick), *sorted(MAPS.keys() - {"gcws"})])
 def test_expected_error__is_that_of_simulations(name):
-    # 14 maps of 6 pairs: a correct program fails this about once in 20,000 choices of seeds, were the means normal
-    features, X, seeds = MAPS[name][0], rows_alike(), 300
+    # 16 maps of 6 pairs: a correct program fails this about once in 20,000 choices of seeds, were the means normal
+    features, X, seeds = MAPS[name][0], rows_for(type(MAPS[name][0]), rows_alike()), 300
     pairs = np.triu_indices(len(X), k=1)
     found = np.empty((seeds, len(pairs[0])))
     for seed in range(seeds):
@@ -102,10 +105,11 @@ def test_expected_error_at__is_that_of_pairs_of_the_value(name):
     np.testing.assert_allclose(features.expected_error_at(features.exact_kernel(X)), errors, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["laplace-reciprocal", "maclaurin", "maclaurin-signs"])
+@pytest.mark.parametrize("name", ["laplace-reciprocal", "maclaurin", "maclaurin-signs", "minhash"])
 def test_expected_error_at__bounds_pairs_of_the_value(name):
-    X = rows_alike()
-    features = MAPS[name][0].set_params(random_state=0).fit(X)
+    features = MAPS[name][0]
+    X = rows_for(type(features), rows_alike())
+    features.set_params(random_state=0).fit(X)
     exact, errors = features.exact_kernel(X), features.expected_error(X)
     inside = exact <= features.kernel_range[1]
     assert (features.expected_error_at(exact[inside]) >= errors[inside] - 1e-9).all()
@@ -123,7 +127,7 @@ def test_expected_error__is_none_where_theory_has_none():
 
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_kernel_pairs__hold_what_the_features_say(name):
-    X = rows_alike(8) / 200
+    X = rows_for(FEATURE_MAPS[name], rows_alike(8) / 200)
     features = small_map(name, n_components=K).fit(X)
     pairs = features.kernel_pairs(X, n_rows=5, random_state=3)
     assert len(pairs) == 10
@@ -154,7 +158,7 @@ def test_kernel_pairs__asks_for_fitted_maps_and_two_rows():
 
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_kernel_pairs__take_data_frames_without_a_warning(name):
-    X = rows_alike() / 200
+    X = rows_for(FEATURE_MAPS[name], rows_alike() / 200)
     frame = pd.DataFrame(X, columns=[f"c{column}" for column in range(X.shape[1])])
     features = small_map(name, n_components=K).fit(frame)
     with pytest.warns(UserWarning, match="feature names"):  # scikit-learn's own, of a frame's map and a plain array
@@ -199,7 +203,7 @@ def test_card__tells_kernel_cost_and_error(name):
         assert "error of an estimate" in told
         assert "<script" not in html
         assert features._repr_mimebundle_() == {"text/plain": repr(features), "text/html": html}
-        features.fit(ROWS)
+        features.fit(rows_for(cls, ROWS))
 
 
 def test_card__has_the_figures():

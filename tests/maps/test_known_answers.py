@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.maps.small import FEATURE_MAPS, small_map
+from tests.maps.small import FEATURE_MAPS, rows_for, small_map
 
 FOLDER = Path(__file__).parent.parent / "data" / "map_answers"
 SHOWN = 12
@@ -34,7 +34,7 @@ def rows() -> np.ndarray:
 
 
 def answer(name: str, params: dict) -> list:
-    X = rows()
+    X = rows_for(FEATURE_MAPS[name], rows())
     Z = small_map(name, n_components=32, random_state=0x0123456789ABCDEF, **params).fit(X).transform(X)
     if sp.issparse(Z):
         return [row.indices[:SHOWN].tolist() for row in sp.csr_matrix(Z)]

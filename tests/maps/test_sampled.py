@@ -10,13 +10,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dkfeat import DartFeatures, GCWSFeatures
+from dkfeat import DartFeatures, GCWSFeatures, MinHashFeatures
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.maps import _rows
 from tests.conftest import peak_bytes
+from tests.maps.small import rows_for
 
 of_both = pytest.mark.parametrize("cls", [GCWSFeatures, DartFeatures])
+of_all = pytest.mark.parametrize("cls", [GCWSFeatures, DartFeatures, MinHashFeatures])
 
 
 def some_rows(n_samples=30, n_features=9, seed=0):
@@ -53,13 +55,13 @@ def test_fit__options_keep_scikit_learns_rules(estimator, check):
         ("random_state", [-1, 2**64, "7", 1.5]),
     ],
 )
-@of_both
+@of_all
 def test_fit__refuses_parameters_out_of_range(cls, name, values):
     for value in values if name in cls().get_params() else ():
         with pytest.raises(ConfigError, match=name):
             cls(**{name: value}).fit_width(9)
         with pytest.raises(ConfigError, match=name):
-            cls(**{name: value}).fit(some_rows())
+            cls(**{name: value}).fit(rows_for(cls, some_rows()))
 
 
 @pytest.mark.parametrize("n_features", [0, -1, 1.0, None, 2**62 + 1])
@@ -221,12 +223,12 @@ def test_p__is_the_power_of_every_coordinate(cls):
     assert np.mean(np.equal(left, right).all(axis=0)) > 0.999  # 2 log x and log x^2 may round apart
 
 
-@of_both
+@of_all
 @pytest.mark.parametrize("bits", [1, 4, 8])
 def test_estimate_kernel__corrects_chance_and_keeps_empty_rows_at_0(cls, bits):
     X = sp.csr_matrix(np.kron(np.eye(2), np.ones((8, 300))))
     X = sp.vstack([X, sp.csr_matrix((1, 600))], format="csr")
-    features = cls(2048, **{"bits" if cls is DartFeatures else "i_bits": bits}, random_state=0).fit(X)
+    features = cls(2048, **{"i_bits" if cls is GCWSFeatures else "bits": bits}, random_state=0).fit(X)
     codes = features.encode(X)
     estimate = features.estimate_kernel(codes)
     assert np.array_equal(estimate, features.estimate_kernel(codes, codes))

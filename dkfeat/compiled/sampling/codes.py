@@ -64,6 +64,11 @@ def pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed
 @inlined
 def pack_row(codes, n_components, bits, byte, packed):
     """Pack the first codes, of `bits` bits each, 1 to 16, of a uint16 array into the bytes from ``packed[byte]`` on."""
+    if bits == 8:  # the compiler vectorizes this loop
+        own = packed[byte : byte + n_components]
+        for j in range(n_components):
+            own[j] = codes[j] & 255
+        return
     held, fill = u64(0), 0
     for j in range(n_components):
         held |= u64(codes[j]) << u64(fill)

@@ -25,7 +25,7 @@ from dkfeat.kernels._rows import inner_products, paired_rows, row_numbers
 from dkfeat.maps._base import N_COMPONENTS, FeatureMap, Fitted, check_flag
 from dkfeat.maps._kernel_estimates import EstimatedKernel, parameters_shown
 from dkfeat.maps._rows import RowsFrom, check_lengths, rows_and_multipliers
-from dkfeat.maps._sampled import SampledMap
+from dkfeat.maps._sampled import WeightedMap
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
@@ -514,7 +514,7 @@ class _SeriesKernel:
 def _kernel_of_factor(inner: FeatureMap, n_features: int) -> EstimatedKernel:
     """Describe an inner map's kernel, and the variance of one factor: a component, or a random sign of a sample."""
     single = clone(inner).set_params(n_components=1, random_state=0)
-    if isinstance(single, SampledMap):
+    if isinstance(single, WeightedMap):
         # the product of two signs is 1 or -1
         return replace(
             single.fit_width(n_features)._estimated_kernel(), variance_at=lambda values: 1 - values**2, note=""
@@ -613,7 +613,7 @@ def _factor_map(inner: FeatureMap, n_features: int, width: int, seed: int) -> Fe
 
 def _factors(factor_map: FeatureMap, X: Any, seed: int) -> NDArray[np.float32]:
     """Compute features of which each alone is an unbiased estimate."""
-    if not isinstance(factor_map, SampledMap):
+    if not isinstance(factor_map, WeightedMap):
         features: NDArray[np.float32] = factor_map.transform(X)
         features *= np.float32(math.sqrt(factor_map.n_features_out))
         return features

@@ -17,7 +17,7 @@ from dkfeat.errors import ConfigError, ParseError, SourceNotFoundError
 from tests.engine.helpers import featurized
 from tests.faults.input.quarantine import features_of
 from tests.invariants import listed_in
-from tests.maps.small import FEATURE_MAPS, small_map
+from tests.maps.small import FEATURE_MAPS, small_map, text_for
 
 GIVEN = {"n_features": 40, "zero_based": False, "label_dtype": "int64"}
 PACK = {
@@ -76,7 +76,8 @@ def test_labels__of_another_file_are_refused_unless_declared(tmp_path):
 @pytest.mark.fault("I-19")
 @pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
 def test_row_without_features__goes_through_every_map(tmp_path, name):
-    (tmp_path / "a.svm").write_text("1 1:1 2:3\n0\n1 4:2 # c\n0 3:0\n" + "1 1:1 7:0.5\n" * 20)
+    text = "1 1:1 2:3\n0\n1 4:2 # c\n0 3:0\n" + "1 1:1 7:0.5\n" * 20
+    (tmp_path / "a.svm").write_text(text_for(FEATURE_MAPS[name], text))
     feature_map = small_map(name, n_components=16)
     manifest = featurized(dkfeat.LibsvmSource(str(tmp_path / "a.svm"), **GIVEN), tmp_path / "features", map=feature_map)
     features, y = features_of(tmp_path / "features")
