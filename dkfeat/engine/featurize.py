@@ -44,7 +44,7 @@ def featurize(
 
     Parameters
     ----------
-    source : LibsvmSource, ParquetSource, path, glob, folder, URL, or a list of these
+    source : LibsvmSource, ParquetSource, JsonLinesSource, path, glob, folder, URL, or a list of these
         Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, all others
         as LIBSVM text. Options with their default values count as unset. Unset options are taken from the target if it
         has data already, else from `like`, else from the files' metadata, else from one scan of the whole source. Its

@@ -449,7 +449,7 @@ def _warn_of_new_columns(source: Any, files: Sequence[SourceFile] | None, option
 
 def check_has_columns(source: Source, name: str, remedy: str) -> None:
     """Raise SpecConflictError if a source has no columns for the encoder of other rows, which `name` was made from."""
-    if source.kind != "parquet":
+    if source.kind == "libsvm":
         raise SpecConflictError(
             f"{name} was made from the columns of a table, which text of LIBSVM does not have; give Parquet files "
             f"with these columns, or {remedy}"

@@ -103,7 +103,7 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
     check_choice(task, "task", ("auto", "classification", "regression"))
     if data.n_rows == 0:
         raise InputError("the training shards hold no rows; featurize a source with rows")
-    if given.get("kind") == "parquet" and given.get("label") is None:
+    if given.get("label", "") is None:
         raise InputError(
             "the training shards were made with label=None, so rows have no labels; featurize with label=COLUMN"
         )

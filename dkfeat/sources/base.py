@@ -369,9 +369,9 @@ class Source(ABC):
         """Return the number of rows of a split; None if the rows must be read to count them."""
         return None
 
-    def count_rows(self, files: Sequence[SourceFile]) -> int:  # noqa: ARG002  # subclasses use it
-        """Return the number of rows of files, also of those that filters exclude."""
-        raise ConfigError(f"rows of {self.kind} are not counted")
+    def count_rows(self, files: Sequence[SourceFile]) -> int | None:  # noqa: ARG002  # text has no counts
+        """Return the number of rows of files, also of those that filters exclude; None as for `rows_of`."""
+        return None
 
     def split_bytes(self, split: Split) -> int:
         """Return the number of stored bytes that a task reads for this split."""

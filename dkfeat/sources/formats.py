@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FORMATS = {
     "libsvm": "dkfeat.sources.libsvm.source:LibsvmSource",
     "parquet": "dkfeat.sources.parquet.source:ParquetSource",
+    "jsonl": "dkfeat.sources.json_lines:JsonLinesSource",
 }
 """Module and class of each format; the first is that of paths which no other format recognises."""
 

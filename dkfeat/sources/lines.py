@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from dkfeat.blocks import SourceFile, Split
 from dkfeat.compiled.libsvm import PADDING
+from dkfeat.errors import ConfigError
 
 WINDOW_BYTES = 1 << 20
 """Bytes of text loaded at a time; they stay in a core's second-level cache while they are parsed."""
+
+MOST_RANGES = 200_000
+"""Maximum number of ranges of uncompressed files, twice the number of tasks of the largest supported job."""
 
 LINE = "line"
 """Column of lines of text, in `Source.stored_rows`."""
@@ -23,6 +28,27 @@ _BOM = b"\xef\xbb\xbf"
 def line_table(lines: Sequence[bytes]) -> pa.Table:
     """Make the table of `Source.stored_rows` from lines with their line ends."""
     return pa.table({LINE: pa.array(lines, pa.large_binary())})
+
+
+def cut_text(files: Sequence[SourceFile], blocksize: int, first_number: int) -> Iterator[Split]:
+    """Cut files of text into splits: ranges of `blocksize` bytes of uncompressed files, and whole compressed files.
+
+    Raises
+    ------
+    ConfigError
+        For more than `MOST_RANGES` ranges.
+    """
+    plain_bytes = sum(file.size for file in files if file.compression is None)
+    if plain_bytes > blocksize * MOST_RANGES:
+        raise ConfigError(
+            f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than {MOST_RANGES:,} "
+            f"tasks; raise blocksize to {-(-plain_bytes // (MOST_RANGES << 20))}MiB"
+        )
+    for file in files:
+        step = blocksize if file.compression is None else max(file.size, 1)
+        for start in range(0, max(file.size, 1), step):
+            yield Split(number=first_number, file=file, start=start, stop=min(start + step, file.size))
+            first_number += 1
 
 
 class LineTooLongError(Exception):

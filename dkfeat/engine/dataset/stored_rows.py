@@ -85,8 +85,9 @@ class StoredRows(ShardSource):
         if n_bad := manifest.n_bad_rows:
             notes.append(f"{counted(n_bad, 'bad row')}, see `dkfeat quarantine {self.reader.storage.url}`")
         if filters := getattr(self.source, "filters", None):
-            n_rows = self.source.count_rows(self.files()) - manifest.rows - n_bad
-            notes.append(f"{counted(n_rows, 'row')} that filters={filters!r:.100} exclude")
+            n_rows = self.source.count_rows(self.files())
+            n_excluded = "rows" if n_rows is None else counted(n_rows - manifest.rows - n_bad, "row")
+            notes.append(f"{n_excluded} that filters={filters!r:.100} exclude")
         return " and ".join(notes)
 
     def files(self) -> tuple[SourceFile, ...]:

@@ -7,14 +7,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, count
 
 import numpy as np
 import pyarrow as pa
 
 from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.compiled import libsvm as loop
-from dkfeat.errors import ConfigError, DkfeatError, ParseError
+from dkfeat.errors import DkfeatError, ParseError
 from dkfeat.messages import printable
 from dkfeat.sources.base import SplitScan
 from dkfeat.sources.libsvm.parser import (
@@ -26,15 +25,12 @@ from dkfeat.sources.libsvm.parser import (
     parse_error,
     token_at,
 )
-from dkfeat.sources.lines import WINDOW_BYTES, line_table
+from dkfeat.sources.lines import WINDOW_BYTES, cut_text, line_table
 from dkfeat.sources.options import are_integers
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow, cut_message, shown_text
 
 MOST_FILES = 1_000
 """Maximum number of files in a group, to limit task arguments and the records of shards, which name each file."""
-
-MOST_RANGES = 200_000
-"""Maximum number of ranges of uncompressed files, twice the number of tasks of the largest supported job."""
 
 _TINY_SHARE = 16
 _COMPRESSION_RATIO = 16
@@ -124,22 +120,8 @@ class LibsvmSource(LibsvmOptions):
         dkfeat.errors.ConfigError
             For more than `MOST_RANGES` ranges.
         """
-        blocksize = int(self.blocksize)
         files = self.files() if files is None else files
-        plain_bytes = sum(file.size for file in files if file.compression is None)
-        if plain_bytes > blocksize * MOST_RANGES:
-            raise ConfigError(
-                f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than {MOST_RANGES:,} "
-                f"tasks; raise blocksize to {-(-plain_bytes // (MOST_RANGES << 20))}MiB"
-            )
-        numbers = count(first_number)
-
-        def cut(file: SourceFile) -> Iterator[Split]:
-            step = blocksize if file.compression is None else max(file.size, 1)
-            for start in range(0, max(file.size, 1), step):
-                yield Split(number=next(numbers), file=file, start=start, stop=min(start + step, file.size))
-
-        return grouped(chain.from_iterable(map(cut, files)), blocksize)
+        return grouped(cut_text(files, int(self.blocksize), first_number), int(self.blocksize))
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
         """Check a split's text and count rows, values and labels, in memory of about `WINDOW_BYTES`.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dkfeat.archives import check_footer
-from dkfeat.blocks import SourceFile, Split
+from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.errors import ParquetError
 from dkfeat.messages import printable
 from dkfeat.sources.contents import check_unchanged
@@ -50,13 +50,15 @@ class ColumnBatch:
     """Number of each row in the row group."""
     columns: dict[str, pa.Array]
     """Arrays by column name, without dictionary or extension types."""
+    lines: NDArray[np.int64] | None = None
+    """Line of each row of text, counted from 1 at the beginning of the split; rows are then bytes of the file."""
 
     def error(self, column: str | None, row: int, reason: str, category: str = RowError.category) -> RowError:
         """Make an error about the row at a position of the batch, or about its value in `column`."""
         error = RowError(
             reason,
             path=printable(self.file.url),
-            row_group=self.row_group,
+            row_group=self.row_group if self.lines is None else None,
             row=int(self.rows[row]),
             column=None if column is None else printable(column),
         )
@@ -70,13 +72,15 @@ class ColumnBatch:
     def part(self, start: int, stop: int) -> ColumnBatch:
         """Return the rows from `start` to `stop`, as views."""
         columns = {name: array.slice(start, stop - start) for name, array in self.columns.items()}
-        return replace(self, rows=self.rows[start:stop], columns=columns)
+        lines = None if self.lines is None else self.lines[start:stop]
+        return replace(self, rows=self.rows[start:stop], columns=columns, lines=lines)
 
     def without(self, positions: Sequence[int]) -> ColumnBatch:
         """Return a copy without some rows."""
         kept = np.delete(np.arange(len(self.rows)), positions)
         columns = {name: array.take(pa.array(kept)) for name, array in self.columns.items()}
-        return replace(self, rows=self.rows[kept], columns=columns)
+        lines = None if self.lines is None else self.lines[kept]
+        return replace(self, rows=self.rows[kept], columns=columns, lines=lines)
 
 
 class Column(NamedTuple):
@@ -151,6 +155,18 @@ class Column(NamedTuple):
         integers = self.array.take(pa.array(wide)).to_pylist()
         bad[wide] = [int(number) != int(nearest) for number, nearest in zip(integers, floats[wide], strict=True)]
         return bad
+
+
+def passing_rows(
+    condition: Any, arrays: dict[str, pa.Array], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], dict[str, pa.Array]]:
+    """Return the numbers and the columns of the rows for which the expression of filters is true."""
+    number = "row"
+    while number in arrays:
+        number += "_"
+    table = pa.table({**arrays, number: rows}).filter(condition)
+    found = {name: table[name].combine_chunks() for name in table.column_names}
+    return found.pop(number).to_numpy(), found
 
 
 def plain(array: pa.Array) -> pa.Array:
@@ -255,6 +271,9 @@ class SplitReader:
         """Number in the file of the split's first row."""
         self.stop_row = sum(footer.rows[: split.stop])
         """Number of the first row after the split."""
+        self.n_rows: int | None = self.stop_row - self.first_row
+        self.n_lines: int | None = None
+        self.bad: list[BadRow] = []
 
     def batches(self) -> Iterator[tuple[ColumnBatch, int]]:
         """Read the split.
@@ -284,7 +303,7 @@ class SplitReader:
                     table, rows = pa.Table.from_batches([part]).cast(self.schema), np.arange(part.num_rows)
                     if self._footer.condition is not None:
                         compared = {name: plain(part.column(name)) for name in self._compared}
-                        rows = self._passing(compared, rows)[0]
+                        rows = passing_rows(self._footer.condition, compared, rows)[0]
                         table = table.take(rows)
                 yield table, first_row + start + rows
             first_row += self._footer.rows[group]
@@ -333,15 +352,7 @@ class SplitReader:
         }
         if self._footer.condition is None or not len(rows):
             return rows, arrays
-        return self._passing(arrays, rows)
-
-    def _passing(self, arrays: dict[str, pa.Array], rows: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
-        number = "row"
-        while number in arrays:
-            number += "_"
-        table = pa.table({**arrays, number: rows}).filter(self._footer.condition)
-        found = {name: table[name].combine_chunks() for name in table.column_names}
-        return found.pop(number).to_numpy(), found
+        return passing_rows(self._footer.condition, arrays, rows)
 
 
 def _is_view(kind: pa.DataType) -> bool:

@@ -353,11 +353,13 @@ def bad_row(batch: ColumnBatch, position: int, first_row: int, error: RowError) 
     """Make the record of a bad row; `first_row` is the number in the file of the row group's first row."""
     number = first_row + int(batch.rows[position])
     location = {"row_group": error.row_group, "row": error.row, "column": error.column}
+    if batch.lines is not None:
+        del location["row"]
     return BadRow(
         file=0,
         offset=number,
-        line=number + 1,
-        column=0,
+        line=number + 1 if batch.lines is None else int(batch.lines[position]),
+        column=0 if batch.lines is None else 1,
         reason=error.category,
         message=cut_message(str(ParquetError(error.reason, path="", **location))),  # type: ignore[arg-type]  # values of an error
         text=shown_text(_text(batch.part(position, position + 1), error.column or "").encode()),

@@ -1,0 +1,144 @@
+"""JSON lines: the same rows as from Parquet for any split and compression, types of columns, bad rows by lines."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dkfeat
+from dkfeat.errors import ConfigError, ParseError
+from dkfeat.neighbors import drop_duplicates, duplicates
+from dkfeat.sources.contents import compress, compression_of_name
+from dkfeat.sources.formats import as_source
+from tests.cli.test_commands import run
+
+MAP = dkfeat.DartFeatures(64, random_state=0)
+ROWS = [
+    {
+        "id": 2**60 + n,
+        "y": n % 2,
+        "a": n % 7 if n % 5 else None,
+        "b": n / 3,
+        "c": f"wörd {n % 4}",
+        "tags": ["x"],
+        "o": {"q": 1},
+    }
+    for n in range(400)
+]
+TYPES = ("id=int64", "y=int64", "a=float64", "b=float64", "c=string", "tags=list<string>")
+
+
+def text_of(rows):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def written(path, *lines, rows=()):
+    path.write_bytes(compress(b"".join(lines) + text_of(rows), compression_of_name(path.name)))
+    return path
+
+
+def features_of(source, target):
+    dkfeat.featurize(source, target, MAP, progress=False)
+    return dkfeat.open_shards(target)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".xz", ".zst"])
+def test_rows__are_those_of_parquet(ending, tmp_path):
+    first = [{name: value for name, value in row.items() if value is not None} for row in ROWS[:250]]  # members lacking
+    written(tmp_path / f"1.jsonl{ending}", b"\xef\xbb\xbf", rows=first)
+    written(
+        tmp_path / f"2.jsonl{ending}",
+        b"\r\n",
+        text_of(ROWS[250:]).replace(b"\n", b"\r\n").rstrip() if not ending else text_of(ROWS[250:]),
+    )
+    table = pa.Table.from_pylist(ROWS).drop_columns(["o"])
+    pq.write_table(table.set_column(2, "a", table["a"].cast(pa.float64())), tmp_path / "rows.parquet")
+    roles = {"label": "y", "id": "id", "keep": "c", "features": ("a", "b", "c"), "filters": [("a", "<", 6)]}
+    source = dkfeat.JsonLinesSource(str(tmp_path / f"*.jsonl{ending}"), blocksize="3KiB", **roles)
+    found = features_of(source, tmp_path / "json")
+    wanted = features_of(dkfeat.ParquetSource(str(tmp_path / "rows.parquet"), **roles), tmp_path / "parquet")
+    assert found.n_shards > 8
+    assert sorted(found.spec["input"]["types"]) == sorted(TYPES)
+    tables = [pq.read_table(tmp_path / name / "data") for name in ("json", "parquet")]
+    assert tables[0].equals(tables[1])
+    assert 0 < tables[0].num_rows < 400
+    assert as_source(str(tmp_path / f"*.jsonl{ending}")).kind == "jsonl"
+    assert wanted.spec["encoder"]["encoder"] == "table"
+
+
+def test_bad_rows__have_their_lines(tmp_path):
+    lines = text_of(ROWS).splitlines(keepends=True)
+    bad = {
+        7: (b"oops\n", "expected one JSON object in the line"),
+        120: (b'{"b": 1}{"b": 2}\n', "expected one JSON object in the line"),
+        250: (b'{"y": 1, "b": "text"}\n', "column b: no double, its type by types"),
+        300: (b'{"y": null, "b": 1}\n', "column y: a null, but each row has a label"),
+        399: (b'{"y": 1, "b"}\n', "no JSON: Expecting"),
+    }
+    good_lines = lines[:]
+    for line, (text, _) in bad.items():
+        lines[line - 1] = text
+    path = written(tmp_path / "a.jsonl", *lines)
+    options = {"label": "y", "id": "id", "types": TYPES, "features": ("a", "b", "c"), "blocksize": "6KiB"}
+    source = dkfeat.JsonLinesSource(str(path), **options, on_bad_row="quarantine")
+    found = features_of(source.replaced(max_bad_rows=5), tmp_path / "set-aside")
+    rows = list(found.quarantine())
+    assert [row.line for row in rows] == list(bad)
+    assert all(wanted in row.message for row, (_, wanted) in zip(rows, bad.values(), strict=True))
+    assert found.n_shards > 3
+    written(tmp_path / "good.jsonl", *[line for number, line in enumerate(lines, 1) if number not in bad])
+    good = features_of(dkfeat.JsonLinesSource(str(tmp_path / "good.jsonl"), **options), tmp_path / "good")
+    tables = [pq.read_table(tmp_path / name / "data") for name in ("set-aside", "good")]
+    assert tables[0].equals(tables[1])
+    assert good.n_rows == 395
+    for line, (text, message) in bad.items():
+        path.write_bytes(b"".join([*good_lines[: line - 1], text, *good_lines[line - 1 :]]))
+        with pytest.raises(ParseError, match=rf"a.jsonl:{line}:1: {message}"):
+            features_of(source.replaced(on_bad_row="raise"), tmp_path / f"no-{line}")
+
+
+def test_types__are_settled_by_the_first_lines_or_given(tmp_path):
+    path = written(tmp_path / "a.jsonl", rows=[{"x": 1, "k": 1, "s": "2026-01-01"}, {"x": 2.5, "k": 2, "n": None}])
+    assert dkfeat.JsonLinesSource(str(path), label=None, keep="k").inspect(as_source(str(path)).files()).types == (
+        "x=float64", "k=int64", "s=string"
+    )  # fmt: skip
+    written(tmp_path / "b.jsonl", rows=[{"x": 1, "k": 1.5}])
+    source = dkfeat.JsonLinesSource([str(path), str(tmp_path / "b.jsonl")], label=None, keep="k")
+    with pytest.raises(ParseError, match=r"b.jsonl:1:1: column k: no int64, its type by types \(--types\)"):
+        features_of(source, tmp_path / "no")
+    features_of(source.replaced(types=["k=float64", "x=float64"]), tmp_path / "given")
+    mixed = written(tmp_path / "c.jsonl", rows=[{"x": 1}, {"x": "one"}])
+    with pytest.raises(ConfigError, match=r"column x has values of the types float64 and string.*\(--types\)"):
+        features_of(dkfeat.JsonLinesSource(str(mixed), label=None), tmp_path / "no")
+    with pytest.raises(ConfigError, match="types has 'x', but it must be NAME=TYPE, of bool, int64"):
+        dkfeat.JsonLinesSource(str(mixed), types="x")
+
+
+def test_copy_without_duplicates__has_the_lines_as_they_are(tmp_path):
+    lines = [line.replace(b": ", b":   ") for line in text_of(ROWS[:100] + ROWS[:50]).splitlines(keepends=True)]
+    lines[100:] = [line.replace(b":   ", b":") for line in lines[100:]]
+    path = written(tmp_path / "docs.jsonl.zst", b" \n", *lines, b"[]\n")
+    words = (
+        "--label",
+        "y",
+        "--features",
+        "b,c",
+        "--filters",
+        "b != 0",
+        "--on-bad-row",
+        "quarantine",
+    )
+    run("featurize", path, *words, "--max-bad-rows", "1", "--map", "dart", "--out", tmp_path / "features")
+    found = duplicates(tmp_path / "features", threshold=1, target=tmp_path / "duplicates", progress=False)
+    run(
+        "drop-duplicates", path, tmp_path / "duplicates", "--out", tmp_path / "clean", "--dropped", tmp_path / "dropped"
+    )
+    assert found.n_rows == 148
+    for name, wanted in (("clean", lines[1:100]), ("dropped", lines[101:])):
+        (made,) = (tmp_path / name).glob("part-*.jsonl.zst")
+        assert made.read_bytes() == compress(b"".join(wanted), "zstd")
+    assert pq.read_table(tmp_path / "dropped" / "data")["duplicate_group"].to_pylist() == list(range(49))
+    assert drop_duplicates(str(path), found, tmp_path / "clean", progress=False).rows == 99
+    assert np.count_nonzero(~found.kept) == 49
