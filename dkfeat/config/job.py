@@ -23,8 +23,8 @@ class SourceConfig(Settings):
     urlpath: str | tuple[str, ...]
     """Path, glob or fsspec URL, or several."""
     format: str = "auto"
-    """Name of the format; auto: Parquet for names in .parquet, .parq and .pq and for folders of such files, else
-    LIBSVM text."""
+    """Name of the format; auto: Parquet for names in .parquet, .parq and .pq and for folders of such files, JSON lines
+    for names in .jsonl and .ndjson, also compressed, else LIBSVM text."""
     storage_options: Mapping[str, Any] | None = None
     """Options of fsspec for URLs; a credential is given as ``env:NAME``, the name of a variable."""
     options: Mapping[str, Any] = field(default_factory=dict)
