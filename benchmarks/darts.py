@@ -4,7 +4,7 @@
 
 Three parts, all CPU time of one thread, from CSR arrays to packed 8-bit codes: rows whose columns no other row has, and
 W3, against `GCWSFeatures` and datasketch's ``minhash_many`` in turn, as medians; the table of the page "Which map", of
-rows whose columns recur more or less; the constants of `dkfeat.engine.plan` that fit these times. The peer
+rows whose columns recur more or less; the constants of `map_costs.py` that fit these times. The peer
 gets few rows, with only the columns that they have; the time to compute its tables is not counted. Needs the extra
 `bench`.
 """
@@ -19,6 +19,7 @@ import numpy as np
 from datasketch import WeightedMinHashGenerator
 from gcws import cold_start
 from machine import vector_bits
+from map_costs import dart_work, gcws_work
 from marks import Report
 from numpy.typing import NDArray
 from paired import cpu_seconds
@@ -27,7 +28,6 @@ from workloads import recurring, wide
 
 from dkfeat import DartFeatures, GCWSFeatures
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
-from dkfeat.engine.plan import dart_work, gcws_work
 
 NONZEROS, COMPONENTS = (85, 500, 4000), (64, 512, 4096)
 TABLE_NONZEROS, TABLE_USES, TABLE_COMPONENTS = (10, 30, 100, 300, 1000, 3000, 10_000), (1, 4, 100), 512

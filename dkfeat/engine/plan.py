@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -13,7 +12,6 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
-from dkfeat.compiled.sampling.darts import MARGIN, TILE
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.open import Target, as_target, read_existing
@@ -43,17 +41,6 @@ PARSED_FACTOR, ENCODED_FACTOR = 4, 2
 """Maximum memory while a shard is written, per byte of text and per encoded byte: for the codes and the file."""
 FIXED_BYTES = 16 << 20
 """Memory of a task in bytes, in addition to that for its split."""
-GCWS_USE = 0.12
-"""Nanoseconds of GCWS for each nonzero and component. This and the following numbers were measured on one core of an
-AMD EPYC (Zen 5) by ``python benchmarks/darts.py``. They serve to compare the maps, and are off by up to 1.8 times."""
-GCWS_COORDINATE = 1.7
-"""Nanoseconds of GCWS for each coordinate of a block and component, to make the parameters."""
-DART_ARRIVAL = 16.0
-"""Nanoseconds of darts for each arrival that is drawn."""
-DART_NONZERO = 15.0
-"""Nanoseconds of darts for each nonzero and tile, to find the octaves that have an arrival."""
-FACTOR = 2.0
-"""Maps whose costs differ by less are not compared: the estimates are not more exact."""
 
 _SAMPLE_BYTES = 8 << 20  # half a second of decompression for xz, a few hundredths for text
 _SAMPLE_FILES = 100  # more than tiny files that are read as one split need
@@ -63,67 +50,6 @@ logger = logger_of(__name__)
 
 _COLUMNS = ("split", "source", "range", "rows", "memory", "first shard")
 _TASKS_SHOWN = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapCosts:
-    """Estimated processor time of a row under GCWS and under darts, with the counts that it follows from.
-
-    Both maps estimate the same kernel. GCWS makes parameters for each coordinate of a block and uses them for all its
-    rows; darts make random numbers for each row. Which is cheaper depends on the nonzeros of a row, on the number of
-    components, and on the number of rows in a block that use a coordinate.
-
-    Examples
-    --------
-    >>> MapCosts.of(n_rows=280, nnz=1_043_840, n_coordinates=800_000, n_components=512).cheaper
-    'dart'
-    """
-
-    n_rows: int
-    """Number of rows that were counted, the first ones of the source."""
-    nonzeros: float
-    """Mean number of nonzeros of a row."""
-    uses: float
-    """Mean number of these rows that use a coordinate: a column with positive, or with negative values."""
-    gcws_us: float
-    """Microseconds of a row under GCWS."""
-    dart_us: float
-    """Microseconds of a row under darts."""
-
-    @classmethod
-    def of(cls, *, n_rows: int, nnz: int, n_coordinates: int, n_components: int) -> MapCosts:
-        """Estimate the costs from the counts of a block of rows; there is at least one nonzero."""
-        nonzeros = nnz / n_rows
-        uses, coordinates = gcws_work(nonzeros, n_coordinates / n_rows, n_components)
-        arrivals, scanned = dart_work(nonzeros, n_components)
-        return cls(
-            n_rows=n_rows,
-            nonzeros=nonzeros,
-            uses=nnz / n_coordinates,
-            gcws_us=(GCWS_USE * uses + GCWS_COORDINATE * coordinates) / 1000,
-            dart_us=(DART_ARRIVAL * arrivals + DART_NONZERO * scanned) / 1000,
-        )
-
-    @property
-    def cheaper(self) -> str | None:
-        """Name of the map that is cheaper by more than a factor of two; None if neither is."""
-        if self.gcws_us > FACTOR * self.dart_us:
-            return "dart"
-        return "gcws" if self.dart_us > FACTOR * self.gcws_us else None
-
-    def describe(self) -> str:
-        """Format the costs as one line.
-
-        Examples
-        --------
-        >>> print(MapCosts(n_rows=9, nonzeros=390.0, uses=1.31, gcws_us=412.0, dart_us=71.2).describe())
-        gcws takes about 410 µs a row, dart 71 (of the first 9 rows, each has 390 nonzeros, and a column is in 1.3)
-        """
-        gcws, dart, nonzeros, uses = map(_rounded, (self.gcws_us, self.dart_us, self.nonzeros, self.uses))
-        return (
-            f"gcws takes about {gcws} µs a row, dart {dart} (of the first {counted(self.n_rows, 'row')}, each has "
-            f"{nonzeros} nonzeros, and a column is in {uses})"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +91,6 @@ class Plan:
     scale_warning: str = ""
     """Name of a column that decides the kernel alone by its unit, with a remedy, from the first rows; empty if there is
     none, and without a scan."""
-    map_costs: MapCosts | None = None
-    """Costs of GCWS and darts, from the first rows; None without a scan, or if there is no choice between the two."""
 
     @property
     def needs_scan(self) -> bool:
@@ -253,8 +177,6 @@ class Plan:
             )
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
-        if self.map_costs is not None and self.map_costs.cheaper is not None:
-            facts["cost"] = self.map_costs.describe()
         if self.scale_warning:
             facts["warning"] = self.scale_warning
         return facts
@@ -357,7 +279,6 @@ def plan(
         needs_landmarks=settings.needs_landmarks,
         columns=settings.source.encoder.describe() if settings.source.is_encoded and settings.source.is_table else None,
         scale_warning=scale_warning(shares, settings.source.to_mapping()),
-        map_costs=None if X is None else estimate_costs(X, settings.map),
     )
 
 
@@ -458,18 +379,6 @@ def _cells(task: BlockTask) -> tuple[str, ...]:
     return str(split.number), split.title, span, rows, show_bytes(task.projected_bytes), task.first_shard or "?"
 
 
-def gcws_work(nonzeros: float, coordinates: float, n_components: int) -> tuple[float, float]:
-    """Count the uses of parameters by a row, and the parameters made for it: a block has `coordinates` for each row."""
-    return n_components * nonzeros, n_components * coordinates
-
-
-def dart_work(nonzeros: float, n_components: int) -> tuple[float, float]:
-    """Count the arrivals of a row, K (ln K + 2.25) in a tile of K components, and the nonzeros of all tiles."""
-    n_tiles = math.ceil(n_components / TILE)
-    tile = n_components / n_tiles
-    return n_components * (math.log(tile) + MARGIN), n_tiles * nonzeros
-
-
 def first_rows(settings: Resolved) -> csr_matrix | None:
     """Read at most 8 MiB of the first rows of a run, by which a map of the min-max kernel is judged.
 
@@ -481,8 +390,8 @@ def first_rows(settings: Resolved) -> csr_matrix | None:
     Returns
     -------
     X : csr_matrix or None
-        None if there is no choice between the two maps (the map is another one, fitted, or that of existing shards), if
-        a centre makes rows dense, or if no rows can be read, which is left to the run to report.
+        None if the map is another one, fitted, or that of existing shards, if a centre makes rows dense, or if no rows
+        can be read, which is left to the run to report.
     """
     opened, map = settings.opened, settings.map
     is_chosen = opened.target is not None or opened.like is not None or hasattr(map, "n_features_in_")
@@ -499,15 +408,3 @@ def first_rows(settings: Resolved) -> csr_matrix | None:
     except DkfeatError:
         return None
     return X if getattr(X, "nnz", 0) else None  # rows of a table have no nonzeros before they are encoded
-
-
-def estimate_costs(X: csr_matrix, map: Any) -> MapCosts:
-    """Estimate the costs of GCWS and darts, of which `map` is one, from the first rows of a run."""
-    coordinates = np.sort(2 * X.indices.astype(np.int64) + (X.data < 0))  # ten times as fast as np.unique
-    n_coordinates = 1 + int(np.count_nonzero(np.diff(coordinates)))
-    return MapCosts.of(n_rows=X.shape[0], nnz=X.nnz, n_coordinates=n_coordinates, n_components=map.n_components)
-
-
-def _rounded(value: float) -> str:
-    """Write a positive number with two significant digits."""
-    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"

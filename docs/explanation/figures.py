@@ -34,9 +34,12 @@ from dkfeat import (
     kernels,
     plot,
 )
-from dkfeat.engine.plan import MapCosts
 from dkfeat.engine.runners.base import BATCHES_PER_SECOND
 from dkfeat.theory import circulant, fourier, maclaurin
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from map_costs import dart_us, gcws_us
 
 IMAGES = Path(__file__).parent / "images"
 BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#d55e00", "#009e73", "#cc3377", "#777777"
@@ -348,9 +351,9 @@ def choosing() -> None:
     for uses, times, colour in zip((1, 4, 100), gcws_times, (RED, ORANGE, BLUE), strict=True):
         left.plot(nonzeros, times, "o", color=colour)
         label = f"gcws, {uses} use{'s' * (uses > 1)}"
-        left.plot(fine, [_costs(n, uses, 512).gcws_us for n in fine], color=colour, label=label)
+        left.plot(fine, [gcws_us(n, uses, 512) for n in fine], color=colour, label=label)
     left.plot(nonzeros, dart_times, "s", color=GREEN)
-    left.plot(fine, [_costs(n, 1, 512).dart_us for n in fine], color=GREEN, lw=2.5, label="dart")
+    left.plot(fine, [dart_us(n, 512) for n in fine], color=GREEN, lw=2.5, label="dart")
     left.set(xscale="log", yscale="log", xlabel="nonzeros of a row", ylabel="µs a row")
     left.set_title("Time at k = 512; dots: measured, lines: estimated")
     left.legend()
@@ -362,15 +365,10 @@ def choosing() -> None:
     right.legend()
 
 
-def _costs(nonzeros: float, uses: float, k: int) -> MapCosts:
-    return MapCosts.of(n_rows=1, nnz=nonzeros, n_coordinates=nonzeros / uses, n_components=k)
-
-
 def _equal_costs(uses: float, k: int) -> float:
     """Give the nonzeros at which a row takes as long under GCWS as under darts; NaN if GCWS is always faster."""
-    none, many = _costs(1e-9, uses, k), _costs(1e9, uses, k)
-    slope = (many.gcws_us - many.dart_us) / 1e9
-    return none.dart_us / slope if slope > 0 else math.nan
+    slope = (gcws_us(1e9, uses, k) - dart_us(1e9, k)) / 1e9
+    return dart_us(0, k) / slope if slope > 0 else math.nan
 
 
 def workers() -> None:

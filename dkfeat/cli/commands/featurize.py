@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -103,8 +102,7 @@ def plan(
 
     Names and sizes of files are read, with --scan the rows too; nothing is
     written. With --scan the plan shows how each column of a table is encoded,
-    and why, and what a row costs with the maps gcws and dart, if one of them
-    takes more than twice the time of the other.
+    and why.
 
     For example:
       dkfeat plan train.svm.xz --n-components 512 --out features/train
@@ -136,7 +134,6 @@ def plan(
         "needs_encoder": made.needs_encoder,
         "columns": None if made.columns is None else made.columns.rows(),
         "scale_warning": made.scale_warning,
-        "map_costs": None if made.map_costs is None else asdict(made.map_costs),
     }
     print_result(record)
     for line in made.describe().split("\n"):
