@@ -1,4 +1,4 @@
-"""Time from a single row to its label: a model served by `dkfeat.load_pipeline`, warm.
+"""Time from a single row to its label: `LinearModel.predict`, warm.
 
     python benchmarks/latency.py [--quick]
 
@@ -40,10 +40,9 @@ def quantiles(predict, rows, repeats):
 def served(feature_map, n_classes):
     n_outputs = 1 if n_classes == 2 else n_classes
     coef = np.random.default_rng(0).normal(size=(n_outputs, feature_map.n_features_out))
-    model = LinearModel(
+    return LinearModel(
         map_spec=feature_map.to_spec(), classes=np.arange(n_classes), coef=coef, intercept=np.zeros(n_outputs)
     )
-    return dkfeat.load_pipeline(model)
 
 
 def main():

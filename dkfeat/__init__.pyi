@@ -17,7 +17,6 @@ from dkfeat.engine.open import Target as Target
 from dkfeat.engine.plan import plan as plan
 from dkfeat.engine.scan import scan as scan
 from dkfeat.learn.compare.compare import compare as compare
-from dkfeat.learn.estimators import load_pipeline as load_pipeline
 from dkfeat.learn.evaluate.evaluate import evaluate as evaluate
 from dkfeat.learn.model import load_model as load_model
 from dkfeat.learn.predict import predict as predict

@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 29_800
-MOST_MODULES = 207
-MOST_TEST_LINES = 37_615
+MOST_CODE = 29_679
+MOST_MODULES = 206
+MOST_TEST_LINES = 37_456
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
