@@ -33,6 +33,7 @@ SCRIPTS = (
     "neighbors",
     "duplicates",
     "tables",
+    "ngrams",
 )
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

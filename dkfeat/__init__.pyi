@@ -7,6 +7,7 @@ from dkfeat.config.train import SGD as SGD
 from dkfeat.config.train import Liblinear as Liblinear
 from dkfeat.encoders.scale import ColumnScale as ColumnScale
 from dkfeat.encoders.table import TableEncoder as TableEncoder
+from dkfeat.encoders.text import Text as Text
 from dkfeat.engine.clusters.open import open_cluster as open_cluster
 from dkfeat.engine.dataset.arrays import read_libsvm as read_libsvm
 from dkfeat.engine.dataset.arrays import read_parquet as read_parquet

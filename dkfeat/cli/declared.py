@@ -338,6 +338,9 @@ def kind_of(hints: Sequence[Any], default: Any = None) -> dict[str, Any]:
     if AnyMap in hints:
         expected = 'is neither a map such as gcws nor a mapping such as \'{"map": "laplace", "params": {"beta": 0.5}}\''
         return {"type": Text("map|json", _inner_map, expected, CLASSES)}
+    if typing.Mapping[str, str] in hints:
+        expected = "is not the name of a column with its n-grams, such as body='word 5'"
+        return {"type": Text("column=ngrams", _named_text, expected), "multiple": True}
     if Mapping in items:
         expected = "is not a parameter such as gamma=0.5 or coefficients=1,0,2"
         return {"type": Text("name=number", _named_number, expected), "multiple": True}
@@ -383,6 +386,13 @@ def _inner_map(text: str) -> Mapping[str, Any]:
     if not isinstance(mapping, dict):
         raise ValueError(text)
     return mapping
+
+
+def _named_text(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(text)
+    return name, value
 
 
 def _named_number(text: str) -> tuple[str, float | list[float]]:

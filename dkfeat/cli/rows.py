@@ -22,7 +22,7 @@ from dkfeat.cli.declared import (
 )
 from dkfeat.cli.group import Command, apply_options, heading, late
 from dkfeat.cli.options import storage_option
-from dkfeat.encoders import CLASSES as ENCODERS
+from dkfeat.encoders import CLASSES as ALL_ENCODERS
 from dkfeat.encoders import encoder_class
 from dkfeat.errors import ConfigError
 from dkfeat.maps import CLASSES, map_class
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 OF_RUNS = ("urlpath", "storage_options", "on_bad_row", "max_bad_rows", "kept_types", "classes", "encoder")
 """Fields of sources that other options or the files state."""
 HIDDEN = ("max_line_bytes",)
+ENCODERS = {name: place for name, place in ALL_ENCODERS.items() if name != "text"}
+"""Module and class of each encoder with options; n-grams are columns of a table."""
 
 _COMPARISON = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|=|<|>|\snot\s+in\s|\sin\s)\s*(\S.*?)\s*", re.DOTALL)
 _ITEM = r"""\s*("(?:[^"\\]|\\.)*"|[^",\s](?:[^",]*[^",\s])?)\s*"""
@@ -243,7 +245,8 @@ def encoder_options(command: Command) -> Command:
 
 def make_encoder(options: Mapping[str, Any]) -> Any:
     """Make an unfitted encoder if one of the options of `encoder_options` is given; else "auto"."""
-    return build_encoder({name: options[name] for name in declared_by(ENCODERS) if options.get(name) not in (None, ())})
+    given = {name: _plain(options[name]) for name in declared_by(ENCODERS) if options.get(name) not in (None, ())}
+    return build_encoder(given)
 
 
 def build_encoder(params: Mapping[str, Any] | None) -> Any:
@@ -304,13 +307,17 @@ def make_map(ctx: click.Context, out: str | None, like: str | None, options: dic
         flags = {str(parameter.name): parameter.opts[0] for parameter in ctx.command.params}
         known = ", ".join(flags[name] for name in own)
         raise click.UsageError(f"the map {map_name} has no parameter {foreign}; it has {known}", ctx)
-    parameters = {name: options[name] for name in own if name in given and name != "seed"}
-    for name, value in parameters.items():
-        if isinstance(value, tuple):  # repeated names and numbers, or a list of numbers
-            parameters[name] = dict(value) if isinstance(value[0], tuple) else list(value)
+    parameters = {name: _plain(options[name]) for name in own if name in given and name != "seed"}
     if "seed" in own:
         parameters["random_state"] = options["seed"]
     return build_map(MapConfig(name=map_name, params=parameters))
+
+
+def _plain(value: Any) -> Any:
+    """Return the pairs of a repeated option as a mapping, and several values as a list."""
+    if not isinstance(value, tuple):
+        return value
+    return dict(value) if isinstance(value[0], tuple) else list(value)
 
 
 def build_map(config: MapConfig) -> FeatureMap:

@@ -171,11 +171,9 @@ def category_slot(text: str) -> int:
 
 
 @inlined
-def _slot(storage, values, at):
-    """Slot of the category at a position of the values."""
+def _text(storage, values, at):
+    """Address and number of bytes of the text at a position of the values."""
     data, buffers = values[2], values[3]
-    if storage == BOOLEAN:
-        return _TRUE if value_at(u8, data + (at >> 3)) >> (at & 7) & 1 else _FALSE
     if storage == TEXT:
         start = i64(value_at(i32, data + 4 * at))
         length = i64(value_at(i32, data + 4 * at + 4)) - start
@@ -191,6 +189,15 @@ def _slot(storage, values, at):
             start = view + 4
         else:
             start = value_at(i64, buffers + 16 + 8 * i64(value_at(i32, view + 8))) + i64(value_at(i32, view + 12))
+    return start, length
+
+
+@inlined
+def _slot(storage, values, at):
+    """Slot of the category at a position of the values."""
+    if storage == BOOLEAN:
+        return _TRUE if value_at(u8, values[2] + (at >> 3)) >> (at & 7) & 1 else _FALSE
+    start, length = _text(storage, values, at)
     return i64(hash_bytes(start, length) % _N_CATEGORIES) + FIRST_CATEGORY
 
 
@@ -411,6 +418,16 @@ def encode_rows(batch, numbers, jobs, knots, weights, missing, bounds, indptr, i
 def read_numbers(batch, numbers, job, x):
     """Read the numbers of some rows of a column as float64; NaN for null. Dates are seconds since 1970."""
     _read(_array(batch, job[CHILD]), job, numbers, x)
+
+
+@kernel
+def find_texts(batch, numbers, job, starts, sizes):
+    """Find the addresses of the texts of some rows of a column, and their numbers of bytes; -1 for null."""
+    array = _array(batch, job[CHILD])
+    held, values = _buffers(array), _values(array, job[INDEX])
+    for i in range(len(numbers)):
+        at = _position(held, job[INDEX], values, numbers[i])
+        starts[i], sizes[i] = _text(job[STORAGE], values, at) if at >= 0 else (i64(0), i64(-1))
 
 
 @kernel

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dkfeat.encoders._base import Encoder
 
-CLASSES = {"table": "dkfeat.encoders.table:TableEncoder", "scale": "dkfeat.encoders.scale:ColumnScale"}
+CLASSES = {
+    "table": "dkfeat.encoders.table:TableEncoder",
+    "text": "dkfeat.encoders.text:Text",
+    "scale": "dkfeat.encoders.scale:ColumnScale",
+}
 """Module and class of each encoder, by its name in specs."""
 
 

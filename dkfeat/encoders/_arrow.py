@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from dkfeat.compiled import tables
-from dkfeat.encoders._columns import Column
+from dkfeat.encoders._columns import NGRAMS, Column
 from dkfeat.errors import InputError
 from dkfeat.messages import counted
 
@@ -144,13 +144,20 @@ class Plan(NamedTuple):
         places, kinds = {name: at for at, name in enumerate(schema.names)}, schema.types
         jobs, casts = [], {}
         for column, fields in columns:
+            is_text = column.encoding == NGRAMS
             if column.name not in places:
+                was = f"for n-grams {column.ngrams!r}" if is_text else f"which was of type {column.type} in fit"
                 raise InputError(
-                    f"the table has no column {column.name!r}, which was of type {column.type} in fit; its "
-                    f"{counted(len(places), 'column')}: {', '.join(map(repr, schema.names[:10]))}"
+                    f"the table has no column {column.name!r}, {was}; its {counted(len(places), 'column')}: "
+                    f"{', '.join(map(repr, schema.names[:10]))}"
                 )
             child = places[column.name]
             storage = storage_of(kinds[child])
+            if is_text and storage.family not in ("text", "null"):
+                raise InputError(
+                    f"column {column.name!r} is of type {kinds[child]}, but n-grams are made of text; convert it to "
+                    "text, or name another column"
+                )
             if storage.family not in (column.family, "null"):
                 raise InputError(
                     f"column {column.name!r} is of type {kinds[child]}, but it was {column.type} in fit; convert it to "
@@ -159,14 +166,15 @@ class Plan(NamedTuple):
             kind = storage.cast
             if storage.family in ("number", "null"):  # integers among categories, and nulls of no type
                 usual = pa.float64() if storage.family == "null" else kind
-                kind = {"category": pa.string(), "tags": pa.list_(pa.string())}.get(column.encoding, usual)
+                texts = {"category": pa.string(), NGRAMS: pa.string(), "tags": pa.list_(pa.string())}
+                kind = texts.get(column.encoding, usual)
             if kind:
                 casts[child], storage = kind, storage_of(kind)
             job = np.zeros(tables.N_FIELDS, np.int64)
             job[[tables.CHILD, tables.STORAGE, tables.INDEX, tables.OFFSETS, tables.UNIT]] = child, *storage[2:6]
             job[list(fields)] = list(fields.values())
             jobs.append(job)
-        return cls(schema, np.array(jobs), casts)
+        return cls(schema, np.array(jobs, np.int64).reshape(-1, tables.N_FIELDS), casts)
 
     def exported(self, batch: pa.RecordBatch) -> tuple[int, Any]:
         """Export a batch to Arrow's C data interface: its address, and its owner, which must live as long.

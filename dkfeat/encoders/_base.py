@@ -84,7 +84,8 @@ class Encoder(TransformerMixin, NotebookCard):
         if arrays is None:
             raise ConfigError("the encoder's knots are not in its spec but in a file beside it; give them too")
         try:
-            encoder = cls(**spec["params"], random_state=spec["seed"])
+            encoder = cls(**spec["params"])
+            encoder.random_state = spec["seed"]
             encoder._restore(spec, arrays)
         except (KeyError, TypeError, IndexError, ShardError) as error:
             raise ConfigError(f"the spec of the encoder is incomplete: {error}; was it edited?") from error

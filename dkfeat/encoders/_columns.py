@@ -14,19 +14,20 @@ from dkfeat.html import card
 from dkfeat.messages import aligned, counted, printable
 
 N_KNOTS = 1024  # at most
-Encoding = Literal["rank", "rank, zeros absent", "date", "category", "tags", "left out"]
+Encoding = Literal["rank", "rank, zeros absent", "date", "category", "tags", "n-grams", "left out"]
 Part = Literal["hour", "weekday", "month"]
 _OFTEN, _SELDOM, _FEWEST_ROWS = 0.2, 0.05, 100
 """Values are drift if of this many rows or more a larger share is odd, but of the drawn rows a smaller one."""
 LEFT_OUT: Encoding = "left out"
 ZEROS_ABSENT: Encoding = "rank, zeros absent"
+NGRAMS: Encoding = "n-grams"
 _ROLES = {"date": tables.DATE, "category": tables.CATEGORY, "tags": tables.TAGS}  # others are numbers
 ENCODINGS: dict[str, tuple[Encoding, ...]] = {
     "number": ("rank", ZEROS_ABSENT, "category"),
     "duration": ("rank", ZEROS_ABSENT),
     "date": ("date",),
     "time": ("date",),
-    "text": ("category",),
+    "text": ("category", NGRAMS),
     "boolean": ("category",),
     "tags": ("tags",),
 }
@@ -40,19 +41,21 @@ class Column:
     """A column as it was in the drawn rows, and its encoding.
 
     Type and family are those of `dkfeat.encoders._arrow.Storage`. In `rows` drawn rows are `distinct` values or tags,
-    `nulls` missing values (NaN too) and `zeros`; `parts` are the parts of a date that vary.
+    `nulls` missing values (NaN too) and `zeros`; `parts` are the parts of a date that vary. Columns of n-grams are
+    encoded without drawn rows; `ngrams` are their lengths and weights.
     """
 
     name: str
     type: str
     family: str
     encoding: Encoding
-    rows: Count
+    rows: Count = 0
     distinct: Count = 0
     nulls: Count = 0
     zeros: Count = 0
     parts: tuple[Part, ...] = ()
     n_knots: Count = 0
+    ngrams: str = ""
 
     def __post_init__(self) -> None:
         has_ranks = self.encoding in ("rank", ZEROS_ABSENT, "date")
@@ -61,8 +64,9 @@ class Column:
             raise ValueError(f"column {self.name!r} cannot be {self.encoding!r} with {self.n_knots} knots")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self) | {"parts": list(self.parts)}
+        """Return plain JSON values, without the n-grams of a column that has none."""
+        values = asdict(self) | {"parts": list(self.parts)}
+        return {name: value for name, value in values.items() if name != "ngrams" or value}
 
     @property
     def job(self) -> dict[int, int]:
@@ -78,6 +82,8 @@ class Column:
     @property
     def reason(self) -> str:
         """Reason for the encoding."""
+        if self.encoding == NGRAMS:
+            return self.ngrams
         n_values = self.rows - self.nulls
         if self.encoding != LEFT_OUT:
             text = f"{counted(self.distinct, 'distinct value')} in {counted(self.rows, 'row')}"
@@ -88,7 +94,8 @@ class Column:
             return "binary and nested types have no encoding"
         if self.distinct > 1 and self.family != "tags":
             share = "every value" if self.distinct == n_values else f"{self.distinct:,} of {n_values:,} values"
-            return f"{share} distinct; categories=[{self.name!r}] keeps it"
+            remedy = f"categories=[{self.name!r}] keeps it, --text {self.name}='word 1-2' its n-grams"
+            return f"{share} distinct; {remedy}"
         return "the same in all rows" if self.distinct else "no values"
 
 
@@ -114,7 +121,7 @@ class ColumnTable(tuple[Column, ...]):
         """
         found = []
         for column, *counts in zip(self, *(odd / max(n_rows, 1)).T, strict=True) if n_rows >= _FEWEST_ROWS else ():
-            usual = (column.nulls / column.rows, 0)  # the lowest and the highest drawn number are knots
+            usual = (column.nulls / max(column.rows, 1), 0)  # the lowest and the highest drawn number are knots
             for kind, now, before in zip(("null", "beyond the drawn values"), counts, usual, strict=True):
                 if now > _OFTEN and before < _SELDOM:
                     found.append(f"{printable(column.name)}: {now:.0%} {kind} ({before:.0%} when drawn)")

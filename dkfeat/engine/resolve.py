@@ -212,6 +212,8 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
     if is_auto:
         encoder = source.encoder or (_usual_encoder(source, map) if is_new else None)
     if encoder is not None:
+        if is_new and map.takes_sets and encoder.takes_tables and source.may_be_table and source.features is None:
+            source = source.replaced(features=tuple(encoder.texts) or None)
         seed = getattr(map, "seed_", getattr(map, "random_state", None))
         source = with_encoder(source, opened.files, encoder, seed, is_auto=is_auto)
     elif source.is_table:
@@ -286,11 +288,11 @@ def with_encoder(
         encoder = encoder.cloned().set_params(random_state=seed)
     found = source.replaced(encoder=encoder).inspect(files)
     if found.is_table == encoder.takes_tables:
-        return found
+        return found.replaced(encoder=encoder.fit_texts(found.features)) if found.is_table else found
     if not is_auto:
         flags, wanted = "--column-scale", "rows of numbers"
         if encoder.takes_tables:
-            flags, wanted = "--categories, --missing", "the columns of a table in Parquet files"
+            flags, wanted = "--categories, --text, --missing", "the columns of a table in Parquet files"
         raise ConfigError(
             f"encoder={encoder!r:.100} ({flags}) is for {wanted}, but these rows are read as "
             f"{getattr(found, 'features_as', found.kind)}; leave it out"
@@ -441,7 +443,7 @@ def inherit_row_options(
 def _warn_of_new_columns(source: Any, files: Sequence[SourceFile] | None, options: Mapping[str, Any]) -> None:
     """Warn of columns that the rows of an encoder, read with these options, did not have."""
     known = {*source.encoder.feature_names_in_, *source.read_columns, *columns_besides_features(options)}
-    new = source.columns_besides(known, files)
+    new = source.columns_besides(known, files) if source.encoder.takes_all else []
     if new:
         text = "%s that the encoder has not seen, such as %s, ignored; use a new target to encode more columns"
         logger.warning(text, counted(len(new), "column"), printable(new[0]))

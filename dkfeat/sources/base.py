@@ -251,6 +251,7 @@ class Source(ABC):
         zero_based: Any = field(default=True, kw_only=True)
         multilabel: Any = field(default=False, kw_only=True)
         query_id: Any = field(default=False, kw_only=True)
+        features: Any = field(default=None, kw_only=True)  # of tables alone
 
     def __post_init__(self) -> None:
         self._set("urlpath", as_paths(self.urlpath))

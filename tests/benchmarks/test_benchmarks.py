@@ -31,6 +31,7 @@ def records_of(name, arguments, **variables):
         ("maclaurin", "ratio"),
         ("latency", "ratio"),
         ("duplicates", "ratio"),
+        ("ngrams", "ratio"),
         pytest.param("training", "ratio", marks=pytest.mark.slow),
         pytest.param("checks", "ratio", marks=pytest.mark.slow),
         pytest.param("job", "ratio", marks=pytest.mark.slow),

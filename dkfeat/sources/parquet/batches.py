@@ -198,7 +198,16 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
     rows = tuple(metadata.row_group(group).num_rows for group in groups)
     first = str((options.features or ("",))[0])  # features are resolved
     if options.is_table:
-        n_values = [count * len(options.features or ()) * CELL_BYTES // _VALUE_BYTES for count in rows]
+        names = [name for name in options.read_features if name in options.texts]
+        sizes = {_first_leaf(parquet.schema_arrow, name): 1 + options.texts[name].row_bytes for name in names}
+        with reading(file):
+            check_footer(metadata, file.size, [*sizes])
+        n_values = []
+        for group, count in enumerate(rows):
+            cells = count * len(options.features or ()) * CELL_BYTES
+            for leaf, size in sizes.items():
+                cells += size * max(0, metadata.row_group(group).column(leaf).total_uncompressed_size)
+            n_values.append(cells // _VALUE_BYTES)
     elif options.features_as == "columns" or pa.types.is_fixed_size_binary(parquet.schema_arrow.field(first).type):
         n_values = [count * int(options.n_features or 1) for count in rows]
     else:

@@ -49,7 +49,13 @@ def decode(options: ParquetOptions, batch: ColumnBatch, first_row: int) -> RowBl
 
 
 def _table(options: ParquetOptions, batch: ColumnBatch) -> pa.Table:
-    """Return the columns of features as they are."""
+    """Return the columns of features as they are; those for n-grams are checked."""
+    for name, ngrams in options.texts.items():
+        if name in options.read_features and is_text(batch.columns[name].type):
+            column = batch.column(name)
+            if bad := ngrams.first_bad(column.array):
+                position, reason = bad
+                raise column.error(position, reason, BAD_FEATURE)
     return pa.table({name: batch.columns[name] for name in options.read_features})
 
 
@@ -68,18 +74,19 @@ def _rows(options: ParquetOptions, batch: ColumnBatch) -> csr_matrix:
 def row_bytes(options: ParquetOptions, batch: ColumnBatch, rows: RowBlock) -> NDArray[np.int64]:
     """Return the bytes that each row adds to the size of a piece: for its values, including zeros, and kept text."""
     n_bytes = np.full(rows.n_rows, ROW_BYTES, np.int64)
-    columns = list(rows.kept.values())
+    columns = [(column, 1) for column in rows.kept.values()]
     if options.is_table:
         n_bytes += len(options.features or ()) * CELL_BYTES
-        columns += [batch.columns[name] for name in rows.X.column_names]
+        sizes = {name: 1 + ngrams.row_bytes for name, ngrams in options.texts.items()}
+        columns += [(batch.columns[name], sizes.get(name, 1)) for name in rows.X.column_names]
     else:
         n_values: Any = int(options.n_features or 0)
         if options.features_as == "sparse":
             n_values = _pair(options, batch)[0].lists().lengths
         n_bytes += n_values * (rows.X.indices.itemsize + rows.X.data.itemsize)
-    for column in columns:
+    for column, size in columns:
         if is_text(column.type):
-            n_bytes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+            n_bytes += size * pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
         elif list_value(column.type) is not None:
             n_bytes += CELL_BYTES * pc.fill_null(column.value_lengths(), 0).to_numpy().astype(np.int64)
     return n_bytes

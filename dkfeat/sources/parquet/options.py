@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -151,6 +151,11 @@ class ParquetOptions(Source):
         """Distinct columns that filters compare."""
         filters: Filters = self.filters or ()
         return tuple(dict.fromkeys(column for alternative in filters for column, _, _ in alternative))
+
+    @property
+    def texts(self) -> Mapping[str, Any]:
+        """N-grams of columns of text, by their names, which the encoder makes."""
+        return self.encoder.texts if self.has_table_encoder else {}
 
     @property
     def read_features(self) -> tuple[str, ...]:

@@ -106,7 +106,8 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
     """
     features, features_as = options.features, str(options.features_as)
     used = {name for name in (options.label, options.weight, options.query_id, *options.kept_columns.values()) if name}
-    is_table = features_as == "table"
+    _check_texts(options, schema)
+    is_table = features_as == "table" or bool(options.texts)
     if not features:
         if not is_table and schema.has_vector(_VECTOR):
             features = (_VECTOR,)
@@ -115,11 +116,12 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
             features_as = "sparse"
         else:
             takes_all = is_table or (features_as == "auto" and options.has_table_encoder)
+            used -= options.texts.keys()
             features = tuple(schema.columns(used) if takes_all else schema.numbers(used))
-            if takes_all and options.is_encoded:
-                schema.check_encoder(options.encoder, features)
-                known = {column.name for column in options.encoder.describe()}
-                features = tuple(name for name in features if name in known)
+            if takes_all and options.has_table_encoder:
+                if options.is_encoded:
+                    schema.check_encoder(options.encoder, features)
+                features = options.encoder.columns_among(features)
             if features and not takes_all:
                 others = [name for name in schema.columns(used) if name not in features]
                 warn_of_left_out(schema.path, others, _NOT_NUMBERS, "column")
@@ -144,7 +146,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
             features_as = "table"
     found: dict[str, Any] = {"features": features, "features_as": features_as}
     if options.n_features is None:
-        found["n_features"] = _width(types, features_as, options)
+        found["n_features"] = _width(features, types, features_as, options)
     label = pa.int64() if options.label is None else schema.type_of(options.label, "label")
     value = list_value(label)
     if options.multilabel == "auto":
@@ -190,8 +192,17 @@ def check_schema(options: ParquetOptions, schema: Schema) -> None:
         schema.type_of(column, "filters")
 
 
+def _check_texts(options: ParquetOptions, schema: Schema) -> None:
+    """Check that there are columns of text for n-grams."""
+    for name in options.texts:
+        kind = schema.type_of(name, "text")
+        if not is_text(kind) and not pa.types.is_null(kind):
+            raise schema.error(name, f"is {kind}, but n-grams are made of text; convert it, or name another column")
+
+
 def _check_features(options: ParquetOptions, schema: Schema) -> None:
     features = options.read_features
+    _check_texts(options, schema)
     if options.is_table and options.is_encoded:
         schema.check_encoder(options.encoder, features)
     types = [schema.type_of(name, "features") for name in features]
@@ -202,7 +213,7 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
                 reason = f"is {kind}, but feature columns are numbers; leave it out{remedy}"
                 raise schema.error(name, reason)
     if options.features_as in ("columns", "table"):
-        if options.n_features != (width := _width(types, options.features_as, options)):
+        if options.n_features != (width := _width(features, types, options.features_as, options)):
             remedy = "the two must be equal"
             if options.is_table:
                 remedy = f'their encoder makes {width:,} features; leave it out, or pass features_as="columns"'
@@ -213,7 +224,7 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
         if len(types) > 1 or _vector_value(kind) is None:
             reason = f"is {kind}, but a vector is one column of lists of numbers, or of float32 as fixed-size binary"
             raise schema.error(features[0], reason)
-        width = _width(types, "vector", options)
+        width = _width(features, types, "vector", options)
         if None not in (width, options.n_features) and width != options.n_features:
             raise schema.error(features[0], f"holds vectors of {width:,} values, but n_features={options.n_features:,}")
         return
@@ -263,12 +274,14 @@ def _layout(types: list[pa.DataType]) -> str:
     return "vector" if len(types) == 1 and _vector_value(types[0]) is not None else "columns"
 
 
-def _width(types: list[pa.DataType], features_as: str, options: ParquetOptions) -> int | None:
+def _width(names: Sequence[str], types: list[pa.DataType], features_as: str, options: ParquetOptions) -> int | None:
     """Return the number of features if the types of their columns, or their encoder, determine it."""
     if features_as == "columns":
         return len(types)
     if features_as == "table":
-        return int(options.encoder.n_features_out) if options.is_encoded else len(types) << 32
+        if options.is_encoded:
+            return int(options.encoder.n_features_out)
+        return int(options.encoder.width(names)) if options.has_table_encoder else len(types) << 32
     if features_as == "vector" and pa.types.is_fixed_size_list(types[0]):
         return int(types[0].list_size)
     if features_as == "vector" and pa.types.is_fixed_size_binary(types[0]):

@@ -1,0 +1,245 @@
+"""N-grams of text columns: their settings, the classes of characters, and rows of coordinates."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, vstack
+
+from dkfeat.compiled import tables
+from dkfeat.compiled import text as loops
+from dkfeat.encoders._arrow import Plan, Rows, as_type
+from dkfeat.errors import ConfigError, InputError
+
+Weights = Literal["binary", "count", "log", "sqrt"]
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+"""Weights of the grams of a text by their counts, in the order of their numbers in the loops."""
+_UNITS = ("word", "char")
+_FORM = re.compile(r"\s*(word|char)\s+(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*")
+_MOST_GRAMS = 1 << 24
+"""Grams of a text, at most: with them a row takes half a gigabyte while it is made."""
+_BLOCK_GRAMS = 1 << 26
+"""Grams for which memory is reserved at a time, about, unless a single row needs more."""
+
+
+class NGrams(NamedTuple):
+    """Settings of the n-grams of a text column."""
+
+    unit: str
+    low: int
+    high: int
+    weights: Weights
+    lower: bool = True
+    normalize: Literal["nfkc"] | None = "nfkc"
+
+    @classmethod
+    def parse(cls, text: object, where: str, weights: Weights | None = None, **others: Any) -> Self:
+        """Read a text such as ``word 5`` or ``char 3-5 sqrt``, which may end with the weights if these are None.
+
+        Raises
+        ------
+        ConfigError
+            If it is none, or a gram would be too long.
+
+        Examples
+        --------
+        >>> str(NGrams.parse("char 3-5 sqrt", "text")), NGrams.parse("word 2", "text").weights
+        ('char 3-5 sqrt', 'binary')
+        """
+        form, last = str(text), "binary" if weights is None else weights
+        head, _, end = form.rstrip().rpartition(" ")
+        if weights is None and end in WEIGHTS:
+            form, last = head, end
+        match = _FORM.fullmatch(form) if isinstance(text, str) else None
+        low, high = (int(match[2]), int(match[3] or match[2])) if match else (0, 0)
+        if match is None or not 1 <= low <= high <= loops.MOST_LENGTH:
+            ends = "" if weights else f", and weights may follow: {', '.join(WEIGHTS)}"
+            raise ConfigError(
+                f"{where}={text!r:.100}, but n-grams are given as 'word 5', 'word 1-2' or 'char 3-5': from 1 to "
+                f"{loops.MOST_LENGTH} words or characters{ends}"
+            )
+        return cls(match[1], low, high, last, **others)
+
+    def __str__(self) -> str:
+        return f"{self.form} {self.weights}"
+
+    @property
+    def form(self) -> str:
+        """Unit and lengths, such as ``word 1-2``."""
+        return f"{self.unit} {self.low}" + (f"-{self.high}" if self.high > self.low else "")
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of coordinates that a byte of text makes, about: a word has three bytes, a character one."""
+        return (self.high - self.low + 1) * (4 if self.unit == "word" else 12)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of a text, at most."""
+        return _MOST_GRAMS // (self.high - self.low + 1) * (2 if self.unit == "word" else 1)
+
+    def first_bad(self, texts: pa.Array) -> tuple[int, str] | None:
+        """Find the first text that is too long or not valid UTF-8: its position and the reason."""
+        found = []
+        sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy()
+        for at in np.flatnonzero(sizes > self.most_bytes)[:1].tolist():
+            reason = f"a text of {sizes[at]:,} bytes, but n-grams {self.form!r} are made of at most {self.most_bytes:,}"
+            found.append((at, f"{reason}; cut it into several rows"))
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid:
+            data = [value or b"" for value in texts.cast(pa.large_binary()).to_pylist()]
+            at = next(at for at, value in enumerate(data) if value.decode(errors="ignore").encode() != value)
+            found.append((at, "text that is not valid UTF-8; convert it, or leave the row out"))
+        return min(found, default=None)
+
+    def encode(self, plan: Plan, number: int, rows: Rows) -> csr_matrix:
+        """Encode the texts of a column of the plan, given by the number of its job.
+
+        Returns
+        -------
+        encoded : csr_matrix of shape (n_rows, 2**40), float32
+            Canonical, with int64 indices.
+
+        Raises
+        ------
+        InputError
+            If a text is too long or not valid UTF-8; ``row`` is the number of its row.
+        """
+        n_rows = sum(len(numbers) for _, numbers in rows)
+        starts, sizes, owners, first = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64), [], 0
+        job = plan.jobs[number]
+        child = int(job[tables.CHILD])
+        for batch, numbers in rows:
+            address, owner = plan.exported(batch)
+            own = slice(first, first + len(numbers))
+            tables.find_texts(address, numbers, job, starts[own], sizes[own])
+            others = np.flatnonzero(~loops.are_ascii(starts[own], sizes[own]) | (sizes[own] > self.most_bytes))
+            if len(others):
+                texts = as_type(batch.column(child), pa.large_string()).take(pa.array(numbers[others]))
+                if bad := self.first_bad(texts):
+                    row = first + int(others[bad[0]])
+                    raise InputError(f"row {row:,} of column {plan.schema.names[child]!r} is {bad[1]}", row=row)
+                texts = self._folded(texts)
+                starts[first + others], sizes[first + others] = _places(texts)
+                owners.append(texts)
+            owners.append(owner)
+            first += len(numbers)
+        return self._encode(starts, sizes)
+
+    def _folded(self, texts: pa.Array) -> pa.Array:
+        """Normalise texts, and convert them to lower case, as the settings say."""
+        if self.normalize:
+            texts = pc.utf8_normalize(texts, self.normalize.upper())
+        return pc.utf8_lower(texts) if self.lower else texts
+
+    def _encode(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> csr_matrix:
+        """Encode texts at these addresses, block by block, because most have fewer grams than could be."""
+        unit, n_lengths = _UNITS.index(self.unit), self.high - self.low + 1
+        tokens = np.maximum(sizes if self.unit == "char" else (sizes + 1) // 2, 1)
+        settings = unit, self.low, self.high, WEIGHTS.index(self.weights), self.lower, classes()
+        cuts = np.flatnonzero(np.diff(np.cumsum(tokens * n_lengths) // _BLOCK_GRAMS)) + 1
+        parts = []
+        for block in map(slice, [0, *cuts], [*cuts, len(sizes)]):
+            size, indptr = int(tokens[block].sum()) * n_lengths, np.zeros(len(sizes[block]) + 1, np.int64)
+            indices, values, most = np.empty(size, np.int64), np.empty(size, np.float32), tokens[block].max(initial=1)
+            loops.encode_texts(starts[block], sizes[block], *settings, int(most), indptr, indices, values)
+            indices.resize(indptr[-1], refcheck=False)
+            values.resize(indptr[-1], refcheck=False)
+            parts.append(csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, 1 << loops.GRAM_BITS)))
+        encoded = parts[0] if len(parts) == 1 else vstack(parts, "csr")
+        encoded.has_canonical_format = True
+        return encoded
+
+    def grams_of(self, texts: Iterable[str]) -> dict[int, str]:
+        """Return the grams of texts by their coordinates, as text; words are separated by one space."""
+        found: dict[int, set[str]] = {}
+        joint = " " if self.unit == "word" else ""
+        for text in self._folded(pa.array(texts, pa.large_string())).drop_null().to_pylist():
+            tokens = list(_words(text) if self.unit == "word" else text)
+            for length in range(max(1, min(self.low, len(tokens))), min(self.high, len(tokens)) + 1):
+                grams = (joint.join(tokens[at : at + length]) for at in range(len(tokens) - length + 1))
+                found.setdefault(length, set()).update(grams)
+        named: dict[int, str] = {}
+        for length, of_length in found.items():
+            held = pa.array(of_length, pa.large_string())
+            encoded = self._replace(low=length, high=length)._encode(*_places(held))
+            named |= zip(encoded.indices.tolist(), held.to_pylist(), strict=True)
+        return named
+
+
+def _places(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Addresses and sizes of the texts of a large_string array without nulls, which must outlive them."""
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return ends[:-1] + (data.address if data else 0), np.diff(ends)
+
+
+def _words(text: str) -> Iterator[str]:
+    """Split a text into words."""
+    word = ""
+    for character in text:
+        kind = classes()[ord(character)]
+        if kind == 1:
+            word += character
+            continue
+        if word:
+            yield word
+        if kind == 2:
+            yield character
+        word = ""
+    if word:
+        yield word
+
+
+@cache
+def classes() -> NDArray[np.uint8]:
+    """Class of each code point: 1 if it is part of a word, 2 if it is a word, else 0; never to be changed.
+
+    Parts of words are the letters, marks, numbers and connectors of Unicode 18; those of Han, kana and Thai are words
+    of their own.
+
+    Examples
+    --------
+    >>> [int(classes()[ord(character)]) for character in "é_日 "]
+    [1, 1, 2, 0]
+    """
+    runs, value, shift = [], 0, 0
+    for byte in zlib.decompress(base64.b85decode(_RUNS)):
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            runs.append(value)
+            value = shift = 0
+    return np.repeat(np.array(runs) % 3, np.array(runs) // 3).astype(np.uint8)
+
+
+_RUNS = (
+    "c-mc6YiJZ#6z0siIg^>($xLUM=}u?6x4YdXVZ)|L6Cz3%+Ac1J27=OHFm#D1mO>ZBU{NY+Qy(eXl1d+twjf$XF~yK-3vDT>MoUHT1s2qjl0L965!"
+    "+va*fX10+H$#%x%b?Ap5Hg4p!{Abu=jNkzK+7s(Zn)VaK@CmyyFWL9p7uHlZC<+d?v7ncL4VzjtCq=-Q7&O90A_fxtZ=VX)Vv#Gax_KFeHVGNVH7"
+    "?O=$T8AO#894PAXQV|QcV&jN18ScWBaDq+C-ElTp*N(iZ=Lpkz@O&}9JIVTZo(Rt6|Z_^My+vT^XO-!<FbLS4fXrf7?V3CRfUf+K`K8s&BZAZ?@1"
+    "t}dp!$gbyW)BSAFpZpa;vHgt^UY1owRp5s{J!PK(P8UIB?7cCtevU&)wxqUzQ@|L@vSl7!Li$E5qi8@V05#Qf&xQGkClb4BE4w>?8oqt4Y76yyLl"
+    "{=!()JotU<9@cZ>YRO)9L)A}+vcB#y!ixW54np|AxF1K!YCEeDUs&D>Z2^VN#uz|&bEGb$SGZLezN8K)bm6MOAhFfx8ADy54xYxV41V9Rt;uIex`"
+    "<L=S?VX!Yls)9M0OKl=2y#r*gn_1f@zXa^3jH{YNVj2oJz)&5@>~~uB2qcv87Es0>W|eIwzGR=0oWddQ;hZB_p?y%xw21*{+mp>4wcrfs3&m2MJU"
+    "e4|j>75=!NsCj%5mqeS(qV<^Cs{Z3_oxJeudI(<G}Po6LoGf67#V*0=_78bI$+UR&sIQGaH_H*yB_+3b|dQdTPK?4I9}|d`~m1)XGtKd{C_jv2{>"
+    "wXr0nej=>ZR|Bi>FZ(ujjVKVxj;EXD~s;y1ZCmP-1a?T&(!SGTaK$Zig+-^f4yI;-r8`F@_xD`AEQ45E(Y+Q#WCbg53@;DY=%|uq+!qs>?hL>{x*"
+    "r8?1@-5hN2F}&fl(s&|I(815(V55AX>HZX`mV2l4#38oY;S8f^d;t?gYV$Nc?_o~pkmbCC-a3I_A;<^Y^9bpx3%mDWXGXHzpRO!*v~mC^vP;8!0y"
+    "`vRFxq*Tdpw_-Kwn0O$qiVgRM2h%+CgI9nzyxDqP~>R&1Gq7??YNPXv{zLPLq<D6l?zHP=Y*`XeBV^e!LUF-ZE!lxlGWR}O|aAf2`YkSftKyLWML"
+    "3$DXK7=xxU@ON|dxI>16<u~dotc2m%<{3^@LawWIOG{h&o+w9GAYF}4aGslbeC2W}DQP9DB%%u-EsmCu#q<JP=USgZ4Fhbx@+ZMouJvyoV0<wT#2"
+    "B{&hNP3`TBDfI=4O^{(wEQjHEFH5%<Ps>xA6c_a<R8&nsJg=>&Joh7oS~5tuiNrqhb<{X?GwSGR1|gVStmG%&JQeGULTNOTUDKNX+o%uItbt?m;-"
+    "Btu81xiOinKLO<uBge}(~Hg5+@@s#9vcs#G;?y)w;pK|rHb>*lNHych<<{pT`ldr&ee^R@s**68J=)JBFwZfZWTPbzvIs1xrbRQgpOU>h!UqR*G<"
+    "Z!tIjASlLE6enUPuhz{%@GFhC9zYBdZ=eR%z|X!I;Vh(E*(UBKY|yZ|3JH{HGS&m$Kc!J(1;IWJ>I3LZg~UM<sa}58hg4<YId`c^p&Cixl-+w>~n"
+    "cvgMJ(w!%Kt|tgya7Gi@fAx(D^opqMRAYdvq{HVv;p%;z!ZW3I-0(=la*yy)XJaPb=fZmY*0Zk7M_kSlDPWDLH`q0Nh@9c;Z7?!tVqpPj}|s%6^#"
+    "99D@78vDpVl;V_L>0kzF*g9M{4Ch4!O9_2nUCibT6}%v*{pFuH%%|PSn7*wafwR+kMp(Fv1>(|BEGpukp`0TobAJDRi@z+4AB^P`b~3#=*m=%sKJ"
+    "t{>o7n%0J~*=m$9Dm}eGCfc8h>7RT^@S$har30*Rc1Xe)2VK>ivxu>n8qs^lyCyJyr"
+)
+"""Lengths of the runs of a class times three plus the class, in seven bits a byte, compressed."""
