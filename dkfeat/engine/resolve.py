@@ -254,7 +254,7 @@ def complete(incomplete: Resolved, fitted: FeatureMap | None = None) -> Resolved
             raise ConfigError(
                 f"{type(map).__name__} learns from rows of the source; fit it first, or use dkfeat.featurize"
             )
-        map = map.cloned().fit_width(source.n_features)
+        map = map._cloned().fit_width(source.n_features)
     elif map.n_features_in_ != source.n_features:
         raise SpecConflictError(
             f"n_features={source.n_features:,} is requested, but the map was fitted on {map.n_features_in_:,}"
@@ -285,7 +285,7 @@ def with_encoder(
     If it does not, an error is raised unless `is_auto`. It takes the seed if it has none.
     """
     if not encoder.__sklearn_is_fitted__() and encoder.random_state is None:
-        encoder = encoder.cloned().set_params(random_state=seed)
+        encoder = encoder._cloned().set_params(random_state=seed)
     found = source.replaced(encoder=encoder).inspect(files)
     if found.is_table == encoder.takes_tables:
         return found.replaced(encoder=encoder.fit_texts(found.features)) if found.is_table else found
@@ -468,7 +468,7 @@ def inherit_map(
     if map is None:
         return existing
     if not _is_fitted(map):
-        map = map.cloned()._fit_like(existing)  # as sources, it inherits what it does not set
+        map = map._cloned()._fit_like(existing)  # as sources, it inherits what it does not set
     must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
     return existing
 
@@ -490,7 +490,7 @@ def _asked(encoder: Encoder, existing: Encoder | None) -> dict[str, Any]:
     if existing is None or existing.name != encoder.name:
         return {"encoder": encoder.name}
     spec = existing.to_spec()
-    wanted = encoder.cloned().set_params(**encoder._params_like(spec))
+    wanted = encoder._cloned().set_params(**encoder._params_like(spec))
     return spec | {"params": wanted._checked_params(), "seed": wanted.random_state}
 
 

@@ -46,7 +46,7 @@ class Fitted:
 class NotebookCard(BaseEstimator):
     """Base of estimators that a notebook shows as a card, the HTML of `_repr_html_inner`."""
 
-    def cloned(self) -> Any:
+    def _cloned(self) -> Any:
         """Return an unfitted copy with these parameters."""
         return clone(self)
 

@@ -121,7 +121,7 @@ def _check_kinds(one: pa.Table, first: Split, other: pa.Table, split: Split) -> 
 def fit_to_rows(map: FeatureMap, source: Source, scan: Scan, runner: Runner, progress: Progress) -> FeatureMap:
     """Fit a copy of a map to rows that its seed draws from a scanned source; see `draw_rows` for the arguments."""
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="landmarks")
-    return map.cloned()._fit_drawn(scan.n_rows, scan.n_features, draw)
+    return map._cloned()._fit_drawn(scan.n_rows, scan.n_features, draw)
 
 
 def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) -> Encoder:
@@ -132,7 +132,7 @@ def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) 
             "encoder=None (--features-as columns) for columns of numbers as they are"
         )
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="encoder")
-    fitted: Encoder = source.encoder.cloned()._fit_drawn(scan.n_rows, draw)
+    fitted: Encoder = source.encoder._cloned()._fit_drawn(scan.n_rows, draw)
     return fitted
 
 
