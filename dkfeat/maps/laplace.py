@@ -122,7 +122,7 @@ class LaplaceFeatures(ProjectedMap):
     :math:`\lambda`.
     Inner products are unbiased for all projections, because each row of the projection has independent weights of this
     law. With z = x + y a component's variance is :math:`k(2z) - k(z)^2` (Theorem 1), where k(z) is
-    the kernel. Components of a circulant block covary by Theorems 2 and 3: see `dkfeat.theory.circulant`.
+    the kernel. Components of a circulant block covary by Theorems 2 and 3.
 
     A circulant block has as many rows as columns, padded to a length that suits the fast Fourier transform; for
     "exponential" and more than 128 columns, to a power of two. Padding columns hold zeros: each row keeps independent

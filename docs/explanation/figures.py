@@ -35,11 +35,13 @@ from dkfeat import (
     plot,
 )
 from dkfeat.engine.runners.base import BATCHES_PER_SECOND
-from dkfeat.theory import circulant, fourier, maclaurin
+from dkfeat.theory import fourier
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "jobs"))
 
 from map_costs import dart_us, gcws_us
+from reproduction.theory import circulant, maclaurin
 
 IMAGES = Path(__file__).parent / "images"
 BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#d55e00", "#009e73", "#cc3377", "#777777"

@@ -5,8 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-
-from dkfeat.theory import circulant
+from reproduction.theory import circulant
 
 D = 6
 Z = np.array([0.3, 1.1, 0.0, 0.7, 0.2, 1.6])

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from dkfeat.theory import maclaurin
+from reproduction.theory import maclaurin
 
 CUBIC = np.array([1.0, 3.0, 3.0, 1.0])  # (1 + t)^3
 X, Y = np.array([0.5, -0.3, 0.2]), np.array([0.4, 0.1, 0.45])

@@ -168,7 +168,6 @@ class MaclaurinFeatures(FeatureMap):
     See Also
     --------
     dkfeat.kernels.polynomial, dkfeat.kernels.vovk_real, dkfeat.kernels.vovk_infinite : Exact kernels.
-    dkfeat.theory.maclaurin.component_variance : Variance of one component's estimate.
     sklearn.kernel_approximation.PolynomialCountSketch : Another estimate of polynomial kernels, by hashing.
 
     Notes
@@ -464,7 +463,7 @@ class _SeriesKernel:
         return self.inner.exact(X, Y) if self.inner is not None else inner_products(*self._paired(X, Y))
 
     def variance(self, X: Any, Y: Any, exact: Values) -> Values:  # noqa: ARG002 - t is needed, not the kernel
-        """Compute the variance of each pair's estimate; see `dkfeat.theory.maclaurin.component_variance`."""
+        """Compute the variance of each pair's estimate."""
         products = self.products(X, Y)
         if self.inner is not None:
             variances = self.inner.variances(X, Y, products)

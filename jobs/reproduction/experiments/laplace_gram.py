@@ -12,7 +12,7 @@ Here rows are histograms of sum 1: grey values of digits, word counts of news te
 padded with zeros to a power of two columns, as the fast transform would do, so that d is the same in theorems and
 features. The parameter of each kernel is chosen so that the kernel's median over pairs of rows is 1/e.
 
-`dkfeat.theory.circulant` has the theorems, `dkfeat.LaplaceFeatures` the features, `dkfeat.kernels` both kernels.
+`reproduction.theory.circulant` has the theorems, `dkfeat.LaplaceFeatures` the features, `dkfeat.kernels` both kernels.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from threadpoolctl import threadpool_limits
 
 from dkfeat import LaplaceFeatures
 from dkfeat.kernels import exponential_semigroup, reciprocal_semigroup
-from dkfeat.theory import circulant
 
 from ..experiment import Context
 from ..sampling import mean_squares, seeds
+from ..theory import circulant
 
 __all__ = [
     "BATCH",

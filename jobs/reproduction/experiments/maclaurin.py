@@ -16,7 +16,7 @@ are at its best C by test accuracy.
 Linear machines lose most on Covertype. For this set there are also machines with more components, with its seven
 classes, and the standard deviations of kernel values by theory.
 
-`dkfeat.MaclaurinFeatures` has the maps, `dkfeat.theory.maclaurin` the variances.
+`dkfeat.MaclaurinFeatures` has the maps, `reproduction.theory.maclaurin` the variances.
 """
 
 from __future__ import annotations

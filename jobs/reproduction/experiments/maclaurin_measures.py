@@ -17,11 +17,11 @@ from sklearn.svm import SVC, LinearSVC
 
 from dkfeat import MaclaurinFeatures
 from dkfeat.kernels import exponential_dot_product, polynomial
-from dkfeat.theory import maclaurin as theory
 
 from ..machines.accuracies import kernel_accuracies
 from ..rows import DataSet
 from ..sampling import seeds
+from ..theory import maclaurin as theory
 
 __all__ = [
     "MAPS", "SERIES", "Prepared", "deviations", "exact_machine", "gram_errors", "linear_machine", "machine_of_products",

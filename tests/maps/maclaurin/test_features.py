@@ -10,13 +10,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reproduction.theory.maclaurin import degree_probabilities
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.kernels import exponential_dot_product, maclaurin, vovk_infinite
 from dkfeat.maps import MaclaurinFeatures, from_spec
 from dkfeat.maps.maclaurin import sign_products
-from dkfeat.theory.maclaurin import degree_probabilities
 from tests.conftest import peak_bytes
 from tests.reference import maclaurin as reference
 

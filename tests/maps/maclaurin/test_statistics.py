@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 import pytest
+from reproduction.theory.maclaurin import component_variance, degree_probabilities
 
 from dkfeat import kernels
 from dkfeat.maps import MaclaurinFeatures
-from dkfeat.theory.maclaurin import component_variance, degree_probabilities
 from tests.reference.law import assert_variance, pairs_of_cosines
 
 D = 2**16

@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+from reproduction.theory import circulant as theory
 
 from dkfeat.maps import FourierFeatures, LaplaceFeatures
-from dkfeat.theory import circulant as theory
 from tests.conftest import first_quick
 from tests.reference.law import assert_variance, estimates
 

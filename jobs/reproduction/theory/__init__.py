@@ -1,0 +1,1 @@
+"""Covariances and variances that the papers prove for Laplace and Maclaurin features."""
