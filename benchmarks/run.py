@@ -19,6 +19,7 @@ from marks import print_marks
 SCRIPTS = (
     "gcws",
     "darts",
+    "minhash",
     "parser",
     "projections",
     "maclaurin",

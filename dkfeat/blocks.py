@@ -97,7 +97,7 @@ class RowBlock:
 
 
 class PackedCodes(NamedTuple):
-    """Codes of samples as stored in shards, from ``encode`` of `GCWSFeatures` or `DartFeatures`, for ``decode``."""
+    """Codes of samples as stored in shards, from ``encode`` of a map such as `GCWSFeatures`, for ``decode``."""
 
     codes: NDArray[np.uint8]
     """Shape (n_rows, ceil(n_components * bits / 8)): codes in component order, least significant bit first."""

@@ -21,6 +21,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import checked_splits, column_shares, scale_warning
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
 from dkfeat.html import card
+from dkfeat.maps import WEIGHTED
 from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.formats import as_source
@@ -395,7 +396,7 @@ def first_rows(settings: Resolved) -> csr_matrix | None:
     """
     opened, map = settings.opened, settings.map
     is_chosen = opened.target is not None or opened.like is not None or hasattr(map, "n_features_in_")
-    if map.name not in ("gcws", "dart") or is_chosen:
+    if map.name not in WEIGHTED or is_chosen:
         return None
     if map.center is not None and np.any(map.center):
         return None

@@ -17,7 +17,7 @@ from dkfeat.engine.scan import check_bad_rows, counted_rows, run_scan, suggestin
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_encoder, fit_to_rows, load_encoder, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.maps import CLASSES
+from dkfeat.maps import CLASSES, WEIGHTED
 from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
@@ -302,7 +302,7 @@ def with_encoder(
 
 def _usual_encoder(source: Source, map: FeatureMap) -> Encoder | None:
     """Return an encoder that is not fitted yet if rows of the source are those of a table, as far as options say."""
-    is_usual = source.may_be_table and source.n_features is None and map.name in ("gcws", "dart")
+    is_usual = source.may_be_table and source.n_features is None and map.name in WEIGHTED
     if not (source.is_table or is_usual):
         return None
     from dkfeat.encoders.table import TableEncoder  # late: loads scikit-learn

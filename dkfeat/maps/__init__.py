@@ -27,6 +27,9 @@ CLASSES = {
 }
 """Module and class of each feature map, by the map's name in specs: the one place where a map is registered."""
 
+WEIGHTED = ("gcws", "dart")
+"""Maps of the min-max kernel of any values, for which the units of columns matter."""
+
 _BASES = {"FeatureMap": "dkfeat.maps._base", "KernelPairs": "dkfeat.maps._kernel_estimates"}
 _MODULES = _BASES | {name: module for module, name in (target.split(":") for target in CLASSES.values())}
 

@@ -179,7 +179,9 @@ def check_sets(rows: Any, *, first_row: int = 0) -> None:
     step = max(1, _CHECKED_CELLS // max(1, cells[:1].size))
     for start in range(0, len(cells), step):
         part = cells[start : start + step]
-        other = (part != 1) & (part != 0)
+        other = part != 1
+        if not sp.issparse(rows):
+            other &= part != 0
         if other.any():
             remedy = "a set has zeros and ones alone; use DartFeatures (map dart) for other values, or set them to 1"
             at = start * cells[:1].size + int(other.argmax())

@@ -33,7 +33,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Number of neighbours of each row, at least 1.
     mode : {"distance", "connectivity"}, default="distance"
         What `transform` returns: distances, of one neighbour more, or ones.
-    features : GCWSFeatures, DartFeatures or None, default=None
+    features : GCWSFeatures, DartFeatures, MinHashFeatures or None, default=None
         Map that makes the codes; its power, centre and norm are also those of the exact kernel. None:
         ``GCWSFeatures(n_components=512, random_state=0)``.
     n_candidates : int, default=100
@@ -46,7 +46,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Columns of the input.
     n_samples_fit_ : int
         Number of rows in `fit`.
-    features_ : GCWSFeatures or DartFeatures
+    features_ : GCWSFeatures, DartFeatures or MinHashFeatures
         The fitted map.
 
     Raises
@@ -98,7 +98,8 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         features = GCWSFeatures(n_components=512, random_state=0) if self.features is None else self.features
         if not isinstance(features, SampledMap):
             raise ConfigError(
-                f"features={features!r:.100}, but the codes must be samples: pass GCWSFeatures or DartFeatures"
+                f"features={features!r:.100}, but the codes must be samples: pass GCWSFeatures, DartFeatures or "
+                "MinHashFeatures"
             )
         rows = self._as_rows(X, reset=True)
         self.features_ = clone(features).fit(rows)

@@ -59,7 +59,7 @@ def search(
     Parameters
     ----------
     data : ShardDataset, str or path
-        Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
+        Data set made by `GCWSFeatures`, `DartFeatures` or `MinHashFeatures`, or its folder or URL.
     queries : array, sparse matrix, ShardDataset, Source, path, glob, URL, a list of these, or None
         Rows of shape (n_queries, n_features); or LIBSVM text or Parquet, read with the input options of the data set
         except those that the source sets. The data set's map is applied to them. Or shards of an equal map, or their

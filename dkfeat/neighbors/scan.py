@@ -153,7 +153,7 @@ def open_codes(
         what = f"features of the map {name!r} in the layout {data.layout!r}" if data.has_features else data.layout
         raise ConfigError(
             f"{data.shards.storage.url} holds {what}, but near rows are found by equal codes; "
-            "featurize with gcws or dart in the layout 'codes'"
+            "featurize with gcws, dart or minhash in the layout 'codes'"
         )
     return data
 

@@ -26,6 +26,7 @@ def records_of(name, arguments, **variables):
     [
         ("gcws", "ratio"),
         ("darts", "gcws_ratio"),
+        ("minhash", "map_us"),
         ("parser", "read_ratio"),
         ("projections", "ratio"),
         ("maclaurin", "ratio"),

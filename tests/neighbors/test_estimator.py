@@ -118,7 +118,7 @@ def test_pipeline__dbscan_finds_the_groups(rows):
         ({"n_neighbors": 0}, "n_neighbors=0"),
         ({"n_candidates": -1}, "n_candidates=-1"),
         ({"mode": "edges"}, "mode='edges'"),
-        ({"features": FourierFeatures()}, "pass GCWSFeatures or DartFeatures"),
+        ({"features": FourierFeatures()}, "pass GCWSFeatures, DartFeatures or MinHashFeatures"),
     ],
 )
 def test_fit__bad_parameters(rows, params, message):

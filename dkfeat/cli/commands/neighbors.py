@@ -43,10 +43,10 @@ def neighbors(
 ) -> None:
     """Find the rows of SHARDS that are most similar to each row of QUERIES.
 
-    SHARDS is a folder of codes that `dkfeat featurize` made with the map gcws or
-    dart; the similarity is the min-max kernel of its map. QUERIES is LIBSVM text
-    or Parquet files, read as the source of SHARDS was, or a folder of shards made
-    with --like SHARDS. Without QUERIES, each row of SHARDS is compared with all
+    SHARDS is a folder of codes that `dkfeat featurize` made with the map gcws,
+    dart or minhash; the similarity is the min-max kernel of its map. QUERIES is
+    LIBSVM text or Parquet files, read as the source of SHARDS was, or a folder of
+    shards made with --like SHARDS. Without QUERIES, each row of SHARDS is compared with all
     others: the graph of nearest neighbours.
 
     DIR/data gets Parquet files with query, rank, neighbor, similarity and
@@ -104,7 +104,7 @@ def neighbors(
 def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> None:
     """Find the rows of SHARDS that are copies or near copies of others.
 
-    SHARDS is a folder of codes made by gcws or dart. DIR gets two folders of
+    SHARDS is a folder of codes by gcws, dart or minhash. DIR gets two folders of
     Parquet files: pairs/data with the similar pairs, and groups/data with the
     group of each row, keep (true for the first row of each group), its place in
     the source and the columns that the shards keep. The expected recall is

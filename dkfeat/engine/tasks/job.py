@@ -20,6 +20,7 @@ from dkfeat.engine.scan import column_shares
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
 from dkfeat.filesystems.urls import thread_retries
+from dkfeat.maps import WEIGHTED
 from dkfeat.messages import counted
 from dkfeat.sources.base import MOST_LABELS, Source
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow
@@ -112,7 +113,7 @@ class Job:
     @property
     def weighs_columns(self) -> bool:
         """True if the features are those of the min-max kernel of rows of numbers whose columns no encoder scales."""
-        is_minmax = self.spec["map"]["map"] in ("gcws", "dart") and self.spec["output"]["layout"] in LAYOUTS
+        is_minmax = self.spec["map"]["map"] in WEIGHTED and self.spec["output"]["layout"] in LAYOUTS
         return is_minmax and self.source.encoder is None and self.source.kind != "shards"
 
     @property

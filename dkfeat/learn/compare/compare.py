@@ -69,9 +69,9 @@ def compare(
     test : like `source`, or float, default=0.25
         Rows on which accuracy is measured, or the share of the rows of `source`, in (0, 1), drawn for it by the seed.
     maps : str or sequence of str
-        Of "gcws", "gcws-rank", "dart", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more. "gcws-rank" takes
-        columns scaled by `ColumnScale`, and is left out for rows with an encoder, as those of tables. The RBF kernel is
-        ``exp(-gamma (1 - cosine))``.
+        Of "gcws", "gcws-rank", "dart", "minhash", "nrff", "rff", "nystroem-gmm" and "nystroem-rbf", one or more.
+        "gcws-rank" takes columns scaled by `ColumnScale`, and is left out for rows with an encoder, as those of tables.
+        "minhash" is for sets, rows of zeros and ones. The RBF kernel is ``exp(-gamma (1 - cosine))``.
     n_components : int or sequence of int
         Numbers of components. For Nyström maps, numbers above the number of training rows are left out.
     gamma : float or sequence of float

@@ -29,6 +29,7 @@ from dkfeat.learn.scores import paired_difference
 from dkfeat.maps.darts import DartFeatures
 from dkfeat.maps.fourier import FourierFeatures
 from dkfeat.maps.gcws import GCWSFeatures
+from dkfeat.maps.minhash import MinHashFeatures
 from dkfeat.maps.nystroem import NystroemFeatures
 from dkfeat.messages import logger_of
 from dkfeat.sources.pieces import join_rows
@@ -45,6 +46,7 @@ MAPS: Mapping[str, tuple[str, Callable[..., FeatureMap], Mapping[str, Any]]] = {
     "gcws": ("gmm", GCWSFeatures, {}),
     "gcws-rank": ("gmm-rank", GCWSFeatures, {}),
     "dart": ("gmm", DartFeatures, {}),
+    "minhash": ("gmm", MinHashFeatures, {}),
     "nrff": ("rbf_cosine", FourierFeatures, {}),
     "rff": ("rbf_cosine", FourierFeatures, {"normalize": False}),
     "nystroem-gmm": ("gmm", NystroemFeatures, {"kernel": "gmm"}),

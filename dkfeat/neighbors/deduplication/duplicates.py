@@ -69,7 +69,7 @@ def duplicates(
     Parameters
     ----------
     data : ShardDataset, str or path
-        Data set made by `GCWSFeatures` or `DartFeatures`, or its folder or URL.
+        Data set made by `GCWSFeatures`, `DartFeatures` or `MinHashFeatures`, or its folder or URL.
     threshold : float, default=0.8
         Similarity from which two rows are duplicates, above 0 and at most 1.
     target : str, path, Target or None, default=None
