@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_158
+MOST_CODE = 30_074
 MOST_MODULES = 208
 MOST_TEST_LINES = 37_893
 

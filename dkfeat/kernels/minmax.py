@@ -199,7 +199,6 @@ def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[n
     See Also
     --------
     gmm : Kernel in the exponent.
-    dkfeat.theory.fourier.exponentiated_gcws_variance : Variance of its estimate from GCWS.
 
     References
     ----------

@@ -14,6 +14,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.commands.run import build_source
 from dkfeat.config import SourceConfig
+from dkfeat.engine.dataset.dataset import count_labels
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_class_weight, class_weights
 from dkfeat.learn.model import load_model
@@ -45,7 +46,7 @@ def test_exact_labels__text_to_predictions(tmp_path, classes, solver):
     assert labels_shown(manifest.labels) == ", ".join(map(str, classes))  # in full
     data = dkfeat.open_shards(tmp_path / "shards")
     assert data.classes.tolist() == classes
-    assert data.label_counts() == dict.fromkeys(classes, len(labels) // len(classes))
+    assert count_labels(data.shards).counts == dict.fromkeys(classes, len(labels) // len(classes))
     assert data.verify().problems == []
     dkfeat.train(data, solver=solver, test=data, progress=False).save(tmp_path / "model")
     model = load_model(tmp_path / "model")

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from dkfeat.theory import fourier
+from reproduction.theory import fourier
 
 PAIRS = [(0.95, 1.0), (0.5, 2.0), (0.0, 0.5), (-0.4, 1.0), (0.8, 10.0)]
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from dkfeat.theory import gmm
+from reproduction.theory import gmm
 
 CASES = [(0.5, 1.0), (-0.6, 1.0), (0.95, 1.0), (0.3, 2.5), (0.8, 0.4), (-0.9, 3.0)]
 

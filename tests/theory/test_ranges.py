@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from reproduction.theory import circulant, maclaurin
+from reproduction.theory import circulant, fourier, gmm, maclaurin
 
-from dkfeat.theory import bands, fourier, gmm
+from dkfeat.theory import bands
 
 ROW = np.array([0.3, 1.1])
 covariance = partial(circulant.alternating_covariance, log_factor=circulant.reciprocal_log_factor)

@@ -20,7 +20,7 @@ from dkfeat.engine.tasks.landmarks import load_encoder, load_map
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.html import card
-from dkfeat.messages import counted, printable, show_label
+from dkfeat.messages import counted, printable
 from dkfeat.sources.pieces import join_blocks
 from dkfeat.store.manifest.manifest import Manifest, labels_named, labels_shown
 from dkfeat.store.manifest.metadata import columns_of
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 64 << 20
 """Default size of the shuffle buffer, in bytes of encoded rows."""
-LABELS_IN_LINE = 10
-"""Maximum number of labels whose counts are shown in a line; more are only shown in a table."""
 
 
 def open_shards(
@@ -363,18 +361,6 @@ class ShardDataset:
             return found
         return np.concatenate(found) if found else np.empty(0, self.spec["input"]["label_dtype"])
 
-    def label_counts(self) -> dict[int | float, int]:
-        """Count rows by label, in ascending order; with lists of labels a row counts for each of its labels.
-
-        Labels of all shards are read, features are not. Rows of a source that was read without labels have the label 0.
-
-        Raises
-        ------
-        dkfeat.errors.ShardError
-            If a shard is not as committed.
-        """
-        return count_labels(self._reader).counts
-
     def to_dask(self, *, weight: bool = False, chunk_rows: int | None = None) -> tuple[da.Array, ...]:
         """Return features and labels as lazy Dask arrays of known chunks.
 
@@ -492,14 +478,6 @@ class LabelCounts:
     """Number of rows in these shards."""
     n_shards: int
     """Number of shards that were read."""
-
-    def describe(self, n_rows: int) -> str:
-        """Format the counts as one line; `n_rows` is the number of rows of the whole data set."""
-        some = f"{counted(self.rows, 'row')} of {counted(self.n_shards, 'shard')}"
-        read = "all rows" if self.rows == n_rows else some
-        if len(self.counts) > LABELS_IN_LINE:
-            return f"{len(self.counts):,}, counted in {read}"
-        return f"{', '.join(f'{show_label(label)}: {rows:,}' for label, rows in self.counts.items())} ({read})"
 
 
 def count_labels(shards: reader.ShardReader, max_bytes: int | None = None) -> LabelCounts:

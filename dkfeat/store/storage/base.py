@@ -344,10 +344,6 @@ class Storage(ABC):
             self.remove(name, durable=False)
         return len(left)
 
-    def free_bytes(self) -> int | None:
-        """Free space in bytes, or None if the storage does not report it."""
-        return None
-
 
 class Lock:
     """Exclusive right to write to a target: a file that names its holder, held from construction to `release`.

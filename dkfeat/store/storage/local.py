@@ -141,7 +141,7 @@ class LocalStorage(Storage):
                 _write(file.fileno(), memoryview(data)[half:])
         except OSError as fault:
             if fault.errno in _DISK_FULL:
-                room = f"it needs {len(data):,} bytes, {self.free_bytes():,} are free"
+                room = f"it needs {len(data):,} bytes, {shutil.disk_usage(self._root).free:,} are free"
                 text = f"{cause_of(fault)}; {room}: delete other files and run again"
                 raise OSError(fault.errno, text, name) from fault
             raise
@@ -238,9 +238,6 @@ class LocalStorage(Storage):
                 os.fsync(target)
                 os.fsync(source)
         return f"{SET_ASIDE}/{aside}"
-
-    def free_bytes(self) -> int:  # noqa: D102 -- Storage says it
-        return shutil.disk_usage(self._root).free
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[int]:

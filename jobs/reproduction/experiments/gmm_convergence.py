@@ -9,8 +9,8 @@ estimate from g_n, which is compared with the cosine, an estimate that needs fou
 
 No data are read, and nothing is normalised: both coordinates have the same scale.
 
-`dkfeat.theory.gmm` has the theorems, `dkfeat.kernels.gmm` the similarity. (`GCWSFeatures.estimate_correlation` gives
-the same estimate from codes.)
+`reproduction.theory.gmm` has the theorems, `dkfeat.kernels.gmm` the similarity. (`GCWSFeatures.estimate_correlation`
+gives the same estimate from codes.)
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat import kernels
-from dkfeat.theory import gmm
 
 from ..experiment import Context, Experiment, Picture, Results, Table, Verdict
 from ..pages.panels import Curve, Panel, panels_picture
 from ..sampling import MAX_DEVIATION, mean_squares
+from ..theory import gmm
 
 SETTINGS: dict[str, Any] = {
     "quick": {"sizes": [1, 10, 100, 1000, 10_000], "repeats": 250},

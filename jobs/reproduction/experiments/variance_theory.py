@@ -10,7 +10,7 @@ the error of NRFF against k, figure 3 the variances over the squared kernel, fig
 No data are read: rows have the desired cosine or GMM by construction, and length 1 for estimates of the cosine. Weights
 are Gaussian, so that rows of four columns are as informative as rows of four thousand.
 
-`dkfeat.theory.fourier` has the theorems, `dkfeat.FourierFeatures` and `dkfeat.GCWSFeatures` the estimators.
+`reproduction.theory.fourier` has the theorems, `dkfeat.FourierFeatures` and `dkfeat.GCWSFeatures` the estimators.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat import FourierFeatures, GCWSFeatures, kernels
-from dkfeat.theory import fourier
 
 from ..experiment import Context, Experiment, Picture, Results, Table, Verdict
 from ..pages.panels import Curve, Panel, panels_picture
 from ..sampling import mean_squares, on_theory, seeds
+from ..theory import fourier
 
 SETTINGS: dict[str, Any] = {
     "quick": {"sizes": [16, 64, 256, 1024], "repeats": 2000},

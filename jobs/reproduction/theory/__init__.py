@@ -1,1 +1,1 @@
-"""Covariances and variances that the papers prove for Laplace and Maclaurin features."""
+"""Variances, bounds and limits that the papers prove, and that only their reproduction needs."""

@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
+from dkfeat.engine.dataset.dataset import count_labels
 from tests.engine.helpers import featurized, gcws
 
 
@@ -42,7 +43,7 @@ def test_dataset_card__counts_rows_and_shards(target, tiny_rows):
     data = dkfeat.open_shards(target)
     labels, counts = np.unique(tiny_rows[1], return_counts=True)
     expected = dict(zip(labels.tolist(), counts.tolist(), strict=True))
-    assert data.label_counts() == expected
+    assert count_labels(data.shards).counts == expected
     text = card_text(data)
     assert f"rows 400 shards {data.n_shards} size " in text
     assert "gcws: n_components=24" in text
@@ -61,7 +62,7 @@ def test_label_counts__of_lists_of_labels_count_rows_of_each(tmp_path):
     source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), multilabel=True)
     dkfeat.featurize(source, tmp_path / "out", gcws(), progress=False)
     data = dkfeat.open_shards(tmp_path / "out")
-    assert data.label_counts() == {1: 2, 2: 1, 3: 3}
+    assert count_labels(data.shards).counts == {1: 2, 2: 1, 3: 3}
 
 
 def test_dataset_card__of_predictions_names_their_columns(target, tmp_path):
