@@ -33,6 +33,7 @@ SCRIPTS = (
     "webspam",
     "neighbors",
     "duplicates",
+    "corpus",
     "tables",
     "ngrams",
 )

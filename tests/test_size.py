@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 30_074
 MOST_MODULES = 208
-MOST_TEST_LINES = 37_893
+MOST_TEST_LINES = 37_900
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -33,6 +33,7 @@ def records_of(name, arguments, **variables):
         ("latency", "ratio"),
         ("duplicates", "ratio"),
         ("ngrams", "ratio"),
+        ("corpus", "us_a_document"),
         pytest.param("training", "ratio", marks=pytest.mark.slow),
         pytest.param("checks", "ratio", marks=pytest.mark.slow),
         pytest.param("job", "ratio", marks=pytest.mark.slow),

@@ -106,6 +106,12 @@ def test_neighbors_page__runs():
 
 
 @pytest.mark.usefixtures("folder")
+def test_clean_page__runs():
+    names = run_page("how-to/clean.md")
+    assert (len(names["clean"]), len(names["dropped"])) == (800, 200)
+
+
+@pytest.mark.usefixtures("folder")
 def test_serve_page__runs():
     names = run_page("how-to/serve.md")
     assert names["answer"].json == {"labels": [0, 1, 2]}
