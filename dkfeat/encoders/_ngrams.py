@@ -25,6 +25,8 @@ WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 """Weights of the grams of a text by their counts, in the order of their numbers in the loops."""
 _UNITS = ("word", "char")
 _FORM = re.compile(r"\s*(word|char)\s+(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*")
+_CHANGING = r"[^\x00-\x7f\x{c0}-\x{ff}\x{2013}\x{2014}\x{2018}-\x{201d}]"
+"""Texts without such a character are their own normal form: that of letters of Western Europe, dashes and quotes."""
 _MOST_GRAMS = 1 << 24
 """Grams of a text, at most: with them a row takes half a gigabyte while it is made."""
 _BLOCK_GRAMS = 1 << 26
@@ -139,7 +141,9 @@ class NGrams(NamedTuple):
     def _folded(self, texts: pa.Array) -> pa.Array:
         """Normalise texts, and convert them to lower case, as the settings say."""
         if self.normalize:
-            texts = pc.utf8_normalize(texts, self.normalize.upper())
+            others = pc.match_substring_regex(texts, _CHANGING)
+            changed = pc.utf8_normalize(texts.filter(others), self.normalize.upper())
+            texts = pc.replace_with_mask(texts, others, changed)
         return pc.utf8_lower(texts) if self.lower else texts
 
     def _encode(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> csr_matrix:

@@ -33,7 +33,9 @@ TEXTS = [
 ]
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
 ANY = st.characters(codec="utf-8", exclude_categories=["Cn"])
-WRITING = st.one_of(st.text(ANY, max_size=30), st.text("aAbB zZ09_,\u00e9\u65e5\u0e01\ufb01", max_size=60))
+WRITING = st.one_of(
+    st.text(ANY, max_size=30), st.text("aAbB zZ09_,\u00c9\u00e9\u201c\u0301\u65e5\u0e01\ufb01", max_size=60)
+)
 
 
 def table_of(texts, kind=KINDS[0]):
