@@ -126,7 +126,7 @@ def accuracy(report, path, n_rows):
         if isinstance(steps, TfidfVectorizer):
             X = steps.fit(texts[~test]).transform(texts)
         else:
-            X = steps.fit_transform(table)
+            X = steps.fit_transform(table.select(["body"]))
         found[name] = 100 * score(X, y, test, held)
         report.emit(
             "accuracy", corpus=str(path), model=name, accuracy=found[name], classes=int(y.max()) + 1, rows=len(y)
