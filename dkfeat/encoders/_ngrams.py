@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -142,8 +143,9 @@ class NGrams(NamedTuple):
         """Normalise texts, and convert them to lower case, as the settings say."""
         if self.normalize:
             others = pc.match_substring_regex(texts, _CHANGING)
-            changed = pc.utf8_normalize(texts.filter(others), self.normalize.upper())
-            texts = pc.replace_with_mask(texts, others, changed)
+            # Arrow before version 24 decomposes characters where NFKC composes them.
+            changed = [unicodedata.normalize(self.normalize.upper(), text) for text in texts.filter(others).to_pylist()]
+            texts = pc.replace_with_mask(texts, others, pa.array(changed, pa.large_string()))
         return pc.utf8_lower(texts) if self.lower else texts
 
     def _encode(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> csr_matrix:

@@ -26,6 +26,7 @@ from dkfeat.plot import accuracy_against_k
 from tests import programs
 from tests.cli.test_commands import run
 
+OF_NUMBERS = [name for name in MAPS if name != "minhash"]  # which takes zeros and ones alone
 FEW = {
     "maps": ["gcws", "nrff"],
     "n_components": [16, 64],
@@ -49,14 +50,14 @@ def paths(tmp_path_factory):
 def test_compare__every_map_learns_and_the_cheapest_good_one_is_recommended(paths):
     train, test = paths
     seen = []
-    comparison = compare(train, test=test, **{**FEW, "maps": list(MAPS), "progress": seen.append})
+    comparison = compare(train, test=test, **{**FEW, "maps": OF_NUMBERS, "progress": seen.append})
     assert {(each.name, each.k) for each in seen} == {(each.name, each.k) for each in comparison.results}
     assert [each.name for each in comparison.results if each.k is None] == [
         "linear", "exact gmm", "exact gmm-rank", "exact rbf_cosine"
     ]  # fmt: skip
     by = {(each.name, each.k): each for each in comparison.results}
-    assert [(name, k) for name, k in by if k is not None] == [(name, k) for name in MAPS for k in (16, 64)]
-    for name in MAPS:
+    assert [(name, k) for name, k in by if k is not None] == [(name, k) for name in OF_NUMBERS for k in (16, 64)]
+    for name in OF_NUMBERS:
         assert by[name, 16].accuracy < by[name, 64].accuracy
         assert (by[name, 64].gamma in (1.0, 10.0)) == (MAPS[name][0] == "rbf_cosine")
         assert by[name, 64].row_microseconds > 0
