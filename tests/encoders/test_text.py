@@ -39,7 +39,7 @@ WRITING = st.one_of(
 
 
 def table_of(texts, kind=KINDS[0]):
-    return pa.table({"body": pa.array(texts, pa.string()).cast(kind)})
+    return pa.table({"body": pa.array(texts, kind)})
 
 
 def encoded(texts, kind=KINDS[0], **params):
