@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dkfeat.blocks import RowBlock
+from dkfeat.canonical import fingerprint
 from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.dataset.stored_rows import StoredRows
@@ -298,7 +299,8 @@ def _results(found: Any, source: ShardSource) -> _Results:
                 "rows to keep"
             )
         return _InMemory({**getattr(found, "arrays", {}), "keep": mask}, source.stored)
-    if found.arrays[GROUPS].spec[GROUPS]["shards"] != manifest.shards_sha256:
+    of_shards = found.arrays[GROUPS].manifest.records.sources["etag"].tolist()
+    if fingerprint(of_shards) != manifest.shards_sha256:
         raise SpecConflictError(
             f"{found.folder} has the duplicates of other shards than {url} has now; find them again, with `dkfeat "
             f"duplicates {url} --out` and another folder"

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import dask
 import numpy as np
 
+from dkfeat.canonical import fingerprint
 from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.shards_source import ShardSource
-from dkfeat.engine.open import Target, as_target
+from dkfeat.engine.open import Target, as_target, binding_spec
 from dkfeat.engine.progress import Progress, ProgressState
+from dkfeat.engine.resolve import must_agree
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, write_table
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.maps._kernel_estimates import Codes
-from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates, is_complete, record_of
-from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Found
+from dkfeat.neighbors.deduplication.index import WITHDRAWN, Index, end_search, withdraw
+from dkfeat.neighbors.deduplication.result import (
+    GROUPS,
+    INDEX,
+    PAIRS,
+    Duplicates,
+    Record,
+    is_complete,
+    read_record,
+    record_of,
+)
+from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Former, Found
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import open_codes
-from dkfeat.neighbors.table import check_table_among, table_schema
+from dkfeat.neighbors.table import table_schema
+from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.manifest.model_folder import open_model_folder
-from dkfeat.store.outputs import check_outside
+from dkfeat.store.outputs import check_kind, check_outside
 from dkfeat.theory.bands import choose_bands
 from dkfeat.validation import check_choice, check_real
 
@@ -44,10 +55,11 @@ if TYPE_CHECKING:
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.storage.base import Storage
 
-_WORK = "work"
 _PAIR_COLUMNS = {"row": "int64", "other": "int64", "similarity": "float64"}
 _GROUP_COLUMNS = {"row": "int64", "group": "int64", "keep": "bool", **ORIGIN, "file_row": "int64"}
 _ROW_BYTES = 24  # of a pair, or of a row's numbers
+MOST_TIMES = 8
+"""Number of times by which the pairs of new rows may exceed those that a file of the first rows holds."""
 
 
 def duplicates(
@@ -57,6 +69,7 @@ def duplicates(
     target: str | PathLike[str] | Target | None = None,
     verify: Literal["codes", "exact"] = "codes",
     source: Any = None,
+    keep_earlier: bool = False,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -161,11 +174,11 @@ def duplicates(
     is_exact = check_choice(verify, "verify", ("codes", "exact")) == "exact"
     option = "verify='exact' (--verify exact)"
     rows = rows_to_compare(data, source, storage_options, is_exact=is_exact, option=option)
-    search = DuplicateSearch(data, codes, threshold, bands, Progress(progress), rows)
+    search = DuplicateSearch(data, codes, threshold, bands, Progress(progress), rows, keep_earlier)
     if target is not None:
         return _in_folder(search, as_target(target), client)
     with _temporary_folder() as folder, open_runner(client) as runner:
-        return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner))
+        return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner, Former()))
 
 
 def _temporary_folder() -> TemporaryDirectory[str]:
@@ -187,26 +200,68 @@ def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:
 
 
 def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -> Duplicates:
-    """Search, unless the folder has the result, and commit the tables; that of groups is the last one, and the lock."""
-    groups = _groups_spec(search.settings, ShardSource.of(search.data.shards))
-    folder = _checked_folder(search, target)
+    """Search, unless the folder has the result, and commit the tables; the record comes last."""
+    source = ShardSource.of(search.data.shards)
+    specs = _table_specs(search.settings, source)
+    folder, shards = _checked_folder(search, target), search.data.manifest.shards_sha256
     with ExitStack() as stack:
-        work = Path(stack.enter_context(_temporary_folder()) if folder.is_remote else f"{folder.url}/{_WORK}")
-        if not is_complete(folder):
-            work.parent.mkdir(parents=True, exist_ok=True)
+        record = read_record(folder)
+        if record is None or not is_complete(folder, record) or record["settings"]["shards"] != shards:
+            if folder.is_remote:
+                index = Index.of(stack.enter_context(_temporary_folder()), None, is_kept=False)
+            else:
+                index = Index.of(f"{folder.url}/{INDEX}", record, is_kept=True)
+                stack.enter_context(hold(index.work.storage))
+            index.begin({**search.settings, "shards": shards}, resume=target.resume)
             runner = stack.enter_context(open_runner(client))
-            write_table(
-                search.data,
-                _in(target, folder, GROUPS),
-                groups,
-                partial(_searched_job, search, target, folder, work, runner),
-                stage="write groups",
-                client=runner,
-                progress=search.report,
-            )
-        if not folder.is_remote:
-            shutil.rmtree(work, ignore_errors=True)
+            found = search.run(index.work, runner, index.former)
+            _write_tables(search, target, folder, index, found, specs, runner)
+        elif not folder.is_remote:
+            end_search(folder, record)
     return Duplicates.open(target.path, storage_options=target.storage_options)
+
+
+def _write_tables(
+    search: DuplicateSearch,
+    target: Target,
+    folder: Storage,
+    index: Index,
+    found: Found,
+    specs: Mapping[str, TableSpec],
+    runner: Runner,
+) -> None:
+    """Add the new rows to both tables, replace the shards whose groups changed, and commit all by the record."""
+    changed = np.unique(np.searchsorted(search.data.first_rows, found.groups.changed(), side="right") - 1)
+    storages = {name: _in(target, folder, name).open() for name in (PAIRS, GROUPS)}
+    if not index.work.has(WITHDRAWN):
+        withdraw(storages[PAIRS], index.former.n_shards, [])
+        withdraw(storages[GROUPS], index.former.n_shards, changed.tolist())
+        index.work.write(WITHDRAWN, [])
+    piece_rows = found.piece_rows
+    if (there := binding_spec(storages[PAIRS])[0]) is not None:
+        piece_rows = there["split"]["max_piece_rows"]
+        if found.piece_rows < piece_rows // MOST_TIMES:
+            raise ConfigError(
+                f"{folder.url}: the new rows have many times more pairs than a file of its table of pairs may hold; "
+                "choose another target"
+            )
+    firsts = _first_rows_in_files(ShardSource.of(search.data.shards))
+    jobs: dict[str, Callable[..., TableJob]] = {
+        PAIRS: partial(_PairsJob, files=found.pairs),
+        GROUPS: partial(_GroupsJob, groups=found.groups, first_in_files=firsts),
+    }
+    specs = {**specs, PAIRS: replace(specs[PAIRS], piece_rows=piece_rows)}
+    n_rows = {}
+    for name in (PAIRS, GROUPS):
+        to, stage = _in(target, folder, name), f"write {name}"
+        n_rows[name] = write_table(
+            search.data, to, specs[name], jobs[name], stage=stage, client=runner, progress=search.report
+        ).rows
+    results = Duplicates(**search.results(found, n_rows[PAIRS]))
+    settings = {**search.settings, "shards": search.data.manifest.shards_sha256}
+    runs = found.runs if index.is_kept else ()
+    folder.replace(DUPLICATES_FILE, record_of(settings, results, search.data.n_shards, runs))
+    index.end(found)
 
 
 def _in(target: Target, folder: Storage, table: str) -> Target:
@@ -220,55 +275,57 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Storage:
     check_outside(folder.url, target.storage_options, kind="duplicates")
     path = local_path(folder.url)
     names = folder.list("") if path is None else {each.name for each in path.glob("*")}
-    if {*names} - {_WORK, PAIRS, GROUPS, DUPLICATES_FILE}:
+    if {*names} - {INDEX, PAIRS, GROUPS, DUPLICATES_FILE}:
         raise ConfigError(f"target {folder.url} holds other files than duplicates; choose a new folder")
+    if folder.is_remote and search.keep_earlier:
+        raise ConfigError(f"keep_earlier (--keep-earlier) needs a folder as target, but {folder.url} is a URL")
     sources = [search.source.source] if isinstance(search.source, RowsOfSource) else []
+    record = read_record(folder)
     for layout in (GROUPS, PAIRS):
         storage = _in(target, folder, layout).open()
-        check_table_among(search.data, storage, layout, search.settings, "duplicates", sources)
-    if not is_complete(folder):
+        for source in sources:
+            storage.keep_apart(source.files(), source.patterns)
+        check_kind(storage, layout)
+        check_target(storage)
+    if record is not None:
+        _check_continues(search, folder, record)
+    if not is_complete(folder, record):
         target.open().check_writable()
     return folder
 
 
-def _searched_job(
-    search: DuplicateSearch, target: Target, folder: Storage, work_folder: Path, runner: Runner, **task: Any
-) -> _GroupsJob:
-    """Search, write the table of pairs and the record, and return the job of the table of groups, which is locked.
+def _check_continues(search: DuplicateSearch, folder: Storage, record: Record) -> None:
+    """Raise `SpecConflictError` if a result is of other settings, or of other shards than the first of these."""
+    found, remedy = {"keep_earlier": False, **record["settings"]}, "choose another target, or remove this one"
+    shards, index = found.pop("shards"), record.get("index")
+    must_agree(search.settings, found, folder.url, remedy)
+    manifest = search.data.manifest
+    if shards == manifest.shards_sha256:
+        return
+    if index is None:
+        raise SpecConflictError(
+            f"{folder.url} was made by an earlier version of dkfeat, which kept nothing to which new rows are "
+            f"joined; {remedy}"
+        )
+    if shards != fingerprint(manifest.shards.sha256[: index["shards"]]):
+        raise SpecConflictError(
+            f"{folder.url} holds duplicates among {record['results'].n_rows:,} rows, but {manifest.rows:,} rows of "
+            f"{search.data.shards.storage.url} do not begin with these; {remedy}"
+        )
 
-    The files of the stages are in a folder that is named by the settings; those of other settings are removed.
-    """
-    for other in work_folder.glob("*"):
-        if other.name != task["spec_fp"]:
-            shutil.rmtree(other)
-    work = WorkFolder.of(work_folder / task["spec_fp"], durable=not folder.is_remote)
-    found = search.run(work, runner)
+
+def _table_specs(settings: Mapping[str, Any], source: ShardSource) -> dict[str, TableSpec]:
+    """Return the specs of both tables, or raise `ConfigError` as `table_schema` does."""
+    remedy = "featurize with another name of that column, or without it"
     pairs = TableSpec(
         layout=PAIRS,
-        schema=table_schema(_PAIR_COLUMNS, [], task["source"], "the table of pairs", ""),
-        settings=search.settings,
-        piece_rows=found.piece_rows,
+        schema=table_schema(_PAIR_COLUMNS, [], source, "the table of pairs", ""),
+        settings=settings,
+        piece_rows=PIECE_ROWS,
         row_bytes=_ROW_BYTES,
         reads=(),
     )
-    n_pairs = write_table(
-        search.data,
-        _in(target, folder, PAIRS),
-        pairs,
-        partial(_PairsJob, files=found.pairs),
-        stage="write pairs",
-        client=runner,
-        progress=search.report,
-    ).rows
-    folder.replace(DUPLICATES_FILE, record_of(search.settings, Duplicates(**search.results(found, n_pairs))))
-    firsts = _first_rows_in_files(task["source"])
-    return _GroupsJob(groups=found.groups, first_in_files=firsts, **task)
-
-
-def _groups_spec(settings: Mapping[str, Any], source: ShardSource) -> TableSpec:
-    """Return the spec of the table of groups, or raise `ConfigError` as `table_schema` does."""
-    remedy = "featurize with another name of that column, or without it"
-    return TableSpec(
+    groups = TableSpec(
         layout=GROUPS,
         schema=table_schema(_GROUP_COLUMNS, [*source.kept.items()], source, "the table of groups", remedy),
         settings=settings,
@@ -276,6 +333,7 @@ def _groups_spec(settings: Mapping[str, Any], source: ShardSource) -> TableSpec:
         row_bytes=3 * _ROW_BYTES,
         reads=tuple(source.kept),
     )
+    return {PAIRS: pairs, GROUPS: groups}
 
 
 def _first_rows_in_files(source: ShardSource) -> dict[tuple[int, str], int]:
@@ -319,5 +377,6 @@ class _GroupsJob(TableJob):
             for part in self.source.origins(split, piece, ())
         ]
         file_rows = np.concatenate([np.empty(0, np.int64), *in_files])
-        numbers = {"row": rows, "group": lowest, "keep": lowest == rows, "file_row": file_rows}
+        keep = self.groups.kept(first, first + n_rows)
+        numbers = {"row": rows, "group": lowest, "keep": keep, "file_row": file_rows}
         return {**numbers, **origin_columns(self.source, split, piece, ()), **piece.block.kept}

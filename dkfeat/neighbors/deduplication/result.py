@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from dkfeat.messages import counted
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.manifest.model_folder import open_model_folder
 from dkfeat.store.manifest.records import check
-from dkfeat.store.storage.base import META, SUCCESS, read_existing
+from dkfeat.store.storage.base import DATA, SUCCESS, read_existing
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 PAIRS, GROUPS = "pairs", "groups"
 """Names of the tables and of their folders."""
+INDEX, SEARCH = "index", "search"
+"""Name of the folder to which new rows are joined, and of the file that describes a search in progress there."""
+_REMEDY = "make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -57,13 +60,15 @@ class Duplicates:
     n_groups: Count
     """Number of groups of several rows."""
     n_kept: Count
-    """Number of rows that are left if only the lowest row of each group is kept."""
+    """Number of rows that are kept."""
     largest_group: Count
     """Number of rows of the largest group; 1 if no row has a duplicate, 0 if there are no rows."""
     n_candidates: Count
     """Number of pairs of rows with different codes that share a band, counted for each band."""
     n_compared: Count
     """Number of these that were compared; it is lower if very many rows share a band."""
+    keep_earlier: bool = False
+    """True if all rows are kept that earlier searches kept, also if their groups were joined since."""
     folder: str | None = None
     """Folder with the tables; None if the result is in memory."""
     arrays: Mapping[str, Any] = field(default_factory=dict)
@@ -80,12 +85,10 @@ class Duplicates:
         """
         root = open_model_folder(folder, storage_options)
         record = read_record(root)
-        if record is None or not is_complete(root):
-            is_begun = record is not None or root.list(f"{GROUPS}/{META}", sizes=False)
+        if record is None or not is_complete(root, record):
+            is_begun = record is not None or has_search(root)
             state = "holds a search that was interrupted" if is_begun else "is no folder of duplicates"
-            raise ConfigError(
-                f"{fspath(folder)} {state}; make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
-            )
+            raise ConfigError(f"{fspath(folder)} {state}; {_REMEDY}")
         found = record["results"]
         check(
             min(found.bands) >= 1,
@@ -95,6 +98,8 @@ class Duplicates:
         tables = {name: open_shards(f"{root.url}/{name}", storage_options=options) for name in (PAIRS, GROUPS)}
         for table, stated in ((PAIRS, found.n_pairs), (GROUPS, found.n_rows)):
             n_rows = tables[table].n_rows
+            if n_rows != stated and has_search(root):
+                raise ConfigError(f"{fspath(folder)} holds a search that was interrupted; {_REMEDY}")
             check(
                 n_rows == stated,
                 f"{root.url}/{DUPLICATES_FILE}: states {stated:,} rows of {table}, but the table has {n_rows:,}",
@@ -125,7 +130,9 @@ class Duplicates:
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """Shape (n_rows,): True for the rows that are left if only the lowest row of each group is kept."""
+        """Shape (n_rows,): True for the rows that are kept: the lowest row of each group, see also `keep_earlier`."""
+        if self.folder is not None:
+            return self._column(GROUPS, "keep")
         return self.groups == np.arange(len(self.groups))
 
     def __repr__(self) -> str:
@@ -161,17 +168,30 @@ def column_parts(table: ShardDataset, name: str) -> Iterator[NDArray[Any]]:
 _RESULTS = tuple(item.name for item in fields(Duplicates) if item.name not in ("folder", "arrays"))
 
 
+class IndexRecord(TypedDict):
+    """What new rows are joined to."""
+
+    shards: Count
+    runs: list[tuple[Count, Count]]
+
+
 class Record(TypedDict):
     """Content of the record of a folder."""
 
     format: Literal[1]
     settings: dict[str, Any]
     results: Duplicates
+    index: NotRequired[IndexRecord]
 
 
-def is_complete(folder: Storage) -> bool:
-    """Return True if a search has ended in a folder: its record and its table of groups, the last step, are there."""
-    return read_record(folder) is not None and folder.size(f"{GROUPS}/{SUCCESS}") is not None
+def is_complete(folder: Storage, record: Record | None) -> bool:
+    """Return True if a search has ended in a folder: its record and its tables, as it describes them, are there."""
+    return record is not None and all(folder.size(f"{name}/{SUCCESS}") is not None for name in (PAIRS, GROUPS))
+
+
+def has_search(folder: Storage) -> bool:
+    """Return True if a search is in progress in the index of a folder, or was interrupted."""
+    return folder.size(f"{INDEX}/{DATA}/{SEARCH}") is not None
 
 
 def read_record(folder: Storage) -> Record | None:
@@ -185,7 +205,8 @@ def read_record(folder: Storage) -> Record | None:
         raise ShardError(f"{fault}: not as this version of dkfeat writes it; choose another folder") from None
 
 
-def record_of(settings: Mapping[str, Any], found: Duplicates) -> bytes:
+def record_of(settings: Mapping[str, Any], found: Duplicates, n_shards: int, runs: Sequence[tuple[int, int]]) -> bytes:
     """Return the text of a record."""
-    record = {"format": 1, "settings": settings, "results": found.to_mapping()}
+    index = {"shards": n_shards, "runs": [[*run] for run in runs]}
+    record = {"format": 1, "settings": settings, "results": found.to_mapping(), "index": index}
     return json.dumps(record, indent=1).encode() + b"\n"

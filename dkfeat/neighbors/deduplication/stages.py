@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,11 +15,21 @@ from dkfeat.engine.scan import run_stage
 from dkfeat.neighbors.deduplication.pairs import (
     MAX_COMPARISONS,
     STANDARD_ERRORS,
-    BandFiles,
     CompareExactly,
     FindCopies,
     FindPairs,
     StoredRows,
+)
+from dkfeat.neighbors.deduplication.runs import (
+    CODES,
+    MOST_RUNS,
+    RUN_ROWS,
+    BandRuns,
+    Run,
+    merged_runs,
+    plan_merges,
+    plan_runs,
+    splits_of,
 )
 from dkfeat.neighbors.deduplication.work_files import (
     BLOCK_ROWS,
@@ -47,16 +57,27 @@ if TYPE_CHECKING:
 _EXACT_PAIRS = 1 << 18  # pairs of a task that compares exactly, and at most those of one block of rows more
 
 
+class Former(NamedTuple):
+    """What an earlier search of the first rows left in the work folder; nothing without one."""
+
+    n_rows: int = 0
+    n_shards: int = 0
+    runs: tuple[Run, ...] = ()
+    n_candidates: int = 0
+    n_compared: int = 0
+
+
 class Found(NamedTuple):
-    """Pairs and groups in a work folder."""
+    """Pairs of new rows, and groups and runs of all rows, in a work folder."""
 
     pairs: PairFiles
     groups: Groups
+    runs: tuple[Run, ...]
     piece_rows: int
     """Number of rows whose pairs make a file of moderate size."""
     n_copies: int
-    near: Counts
-    """Sums over all bands."""
+    sums: dict[str, int]
+    """Numbers of candidates and comparisons in all bands, for all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +91,17 @@ class DuplicateSearch:
     report: Progress
     source: Rows | None = None
     """Rows by which candidates are compared exactly; None: they are compared by their codes."""
+    keep_earlier: bool = False
+    """Keep all rows that an earlier search kept."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Plain values that determine the result."""
+        """Plain values that, with the shards, determine the result."""
         return {
-            "shards": self.data.manifest.shards_sha256,
             "threshold": self.threshold,
             "bands": list(self.bands),
             "verify": "codes" if self.source is None else "exact",
+            "keep_earlier": self.keep_earlier,
         }
 
     def results(self, found: Found, n_pairs: int) -> dict[str, Any]:
@@ -91,46 +114,66 @@ class DuplicateSearch:
             "n_rows": self.data.n_rows,
             "n_copies": found.n_copies,
             **found.groups.count(),
-            **found.near._asdict(),
+            **found.sums,
             "n_pairs": n_pairs,
         }
 
-    def run(self, work: WorkFolder, runner: Runner) -> Found:
+    def run(self, work: WorkFolder, runner: Runner, former: Former) -> Found:
         """Run all stages."""
         self.report.note(
             f"{self.bands.n_bands} bands of {self.bands.n_codes} codes; {self._expected_recall:.1%} of pairs at the "
             f"threshold {self.threshold:g} should share one"
         )
-        n_rows = self.data.n_rows
-        files = BandFiles.of(work, self.data, self.codes, self.bands)
-        shards = ShardSource.of(self.data.shards)
-        splits = [split for split in shards.splits() if split.stop]
-        write = partial(files.add_shard, self.data)
-        run_stage("hash", write, shards, splits, runner, self.report, lambda split, _: split.stop)
+        n_rows, n_new = self.data.n_rows, self.data.n_rows - former.n_rows
+        groups = Groups(work, n_rows, former.n_rows, self.keep_earlier)
+        files = self._hash(work, runner, former)
         similarities = self.codes.similarity_of_counts(np.arange(self.codes.n_components + 1))
-        copies = PairFiles(work, tuple(f"copies-{part}" for part in range(files.n_parts)))
-        size = 8 * n_rows // files.n_parts
+        copies = PairFiles(work, tuple(f"same-{part}" for part in range(files.n_parts)))
+        size = 8 * n_new // files.n_parts
         parts = [Part(number, size // 8, size) for number in range(files.n_parts)]
-        task = FindCopies(copies, files, float(similarities[-1]))
-        n_copies = self._find("find copies", task, parts, runner).n_pairs
-        is_copy = np.zeros(n_rows, np.bool_)
-        for some in copies.chunks():
-            is_copy[some.rows[1]] = True
-        files.mark_copies(is_copy)
+        self._find("find copies", FindCopies(copies, files, groups, float(similarities[-1])), parts, runner)
+        n_copies = groups.mark_copies(copies)
         names = (f"near-{band}-{part}" for band in range(self.bands.n_bands) for part in range(files.n_parts))
         near = PairFiles(work, tuple(names))
-        compare = FindPairs(near, files, similarities, int(np.searchsorted(similarities, self._least_estimate)))
+        compare = FindPairs(near, files, groups, similarities, int(np.searchsorted(similarities, self._least_estimate)))
         most = MAX_COMPARISONS * n_rows
         self.report.note(f"{n_copies:,} copies; of other rows, at most {most:,} pairs are compared for each band")
         parts = [Part(number, size // 8, size) for number in range(len(near.names))]
         counts = self._find("compare", compare, parts, runner)
-        pairs, groups = PairFiles(work, copies.names + near.names), Groups(work, n_rows)
+        pairs = PairFiles(work, copies.names + near.names)
         if self.source is not None:
             pairs = self._compare_exactly(pairs, self.source, runner)
         with self.report.stage("group", total_tasks=1, total_bytes=1) as stage:
             piece_rows = groups.find(pairs)
-            stage.advance(rows=n_rows, source_bytes=1)
-        return Found(pairs, groups, piece_rows, n_copies, counts)
+            stage.advance(rows=n_new, source_bytes=1)
+        before = (former.n_candidates, former.n_compared)
+        sums = {name: n + sum for name, n, sum in zip(Counts._fields[1:], before, counts[1:], strict=True)}
+        return Found(pairs, groups, files.runs, piece_rows, n_copies, sums)
+
+    def _hash(self, work: WorkFolder, runner: Runner, former: Former) -> BandRuns:
+        """Write the codes and runs of the new rows, and merge runs."""
+        n_rows, firsts = self.data.n_rows, self.data.first_rows.tolist()
+        work.path(CODES).touch()
+        shards = ShardSource.of(self.data.shards).splits()[former.n_shards :]
+        few, many = RUN_ROWS
+        new = plan_runs(firsts, former.n_rows, min(max((n_rows - former.n_rows) // MOST_RUNS, few), many))
+        files = BandRuns(work, n_rows, former.n_rows, self.codes.n_components, self.codes.bits, self.bands)
+        items = [(run, splits_of(run, self.data, shards)) for run in new]
+        self._stage("hash", partial(files.write_run, self.data), items, runner, lambda item: item[0].n_rows)
+        parts: list[Run] = []
+        for runs in (former.runs, new):
+            part: Sequence[Run] = runs
+            while merges := plan_merges(part):
+                self._stage("merge", files.merge, merges, runner, lambda some: some[-1].stop - some[0].first)
+                part = merged_runs(part, merges)
+            parts += part
+        return replace(files, runs=tuple(parts))
+
+    def _stage(self, name: str, task: Any, items: Sequence[Any], runner: Runner, n_rows: Callable[[Any], int]) -> None:
+        """Run a stage of tasks that write runs."""
+        size = 8 * (self.bands.n_bands + 1)
+        with self.report.stage(name, total_tasks=len(items), total_bytes=size * sum(map(n_rows, items))) as stage:
+            runner.run(task, items, lambda item, _: stage.advance(rows=n_rows(item), source_bytes=size * n_rows(item)))
 
     @property
     def _expected_recall(self) -> float:

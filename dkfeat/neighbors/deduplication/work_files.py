@@ -1,12 +1,11 @@
-"""Files that the stages of a search leave to each other: arrays, similar pairs of rows, and the groups of rows."""
+"""Files that the stages of a search leave to each other, and to later ones: arrays, pairs of rows, groups of rows."""
 
 from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -32,7 +31,6 @@ BLOCK_ROWS = 1 << 10
 _ROW_BITS, _LOWER = np.uint64(32), np.uint64(MAX_ROWS - 1)
 _HEAD = 16  # bytes of the two counts at the start of a file of pairs
 _CHUNK = 1 << 18  # pairs that are in memory at a time, of a file that is read as a whole
-_GROUPS = "groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +68,18 @@ class WorkFolder:
             )
         return path.exists()
 
-    def write(self, name: str, values: NDArray[Any]) -> None:
-        """Create a file with the bytes of an array, unless it exists."""
-        with faults_as(CommitError, f"{self.path(name)} cannot be written"), suppress(FileExistsError):
-            self.storage.create(f"{DATA}/{name}", values.data.cast("B") if values.size else b"")
+    def write(self, name: str, arrays: Iterable[NDArray[Any] | bytes]) -> None:
+        """Create a file with the bytes of arrays, or replace an equal one."""
+        path = f"{DATA}/{name}"
+        with faults_as(CommitError, f"{self.path(name)} cannot be written"), self.storage.writing(path) as file:
+            for values in arrays:
+                file.write(values if isinstance(values, bytes) else np.ascontiguousarray(values).data)
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Remove all other files."""
+        for name in self.storage.list(DATA, sizes=False):
+            if name not in names:
+                self.storage.remove(f"{DATA}/{name}")
 
     def values(self, name: str, dtype: DTypeLike, offset: int = 0) -> NDArray[Any]:
         """Return the values in a file after `offset` bytes, which are read when they are used."""
@@ -138,7 +144,7 @@ class PairFiles:
         order = np.argsort(found.keys)
         head = np.array([found.n_candidates, found.n_compared], np.int64).view(np.uint64)
         similarities = found.similarities[order].view(np.uint64)
-        self.work.write(name, np.concatenate([head, found.keys[order], similarities]))
+        self.work.write(name, [head, found.keys[order], similarities])
         return Counts(len(found.keys), found.n_candidates, found.n_compared)
 
     def counts(self, name: str) -> Counts:
@@ -192,37 +198,86 @@ class PairTask:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Lowest row of the group of each row, in a file; rows that are connected by pairs are a group.
+    """Files with the lowest row of the group of each row, which of them are copies of a lower row, and which are kept.
 
-    4 bytes for each row are in memory.
+    Rows that are connected by pairs are a group. 5 bytes for each row are in memory.
     """
 
     work: WorkFolder
     n_rows: int
+    n_former: int = 0
+    """Number of rows that have groups from an earlier search."""
+    keep_earlier: bool = False
+    """Keep all rows that were kept before; otherwise the lowest row of each group alone."""
+
+    @property
+    def former(self) -> Groups:
+        """The groups of the earlier search."""
+        return replace(self, n_rows=self.n_former)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the files."""
+        names = ("groups", "copies", "kept") if self.keep_earlier else ("groups", "copies")
+        return tuple(f"{name}-{self.n_rows}" for name in names)
+
+    def mark_copies(self, pairs: PairFiles) -> int:
+        """Write which rows are copies; return their number."""
+        is_copy = np.zeros(self.n_rows, np.bool_)
+        is_copy[: self.n_former] = self.former.are_copies(slice(None))
+        for some in pairs.chunks():
+            is_copy[some.rows[1]] = True
+        self.work.write(self.names[1], [is_copy])
+        return int(np.count_nonzero(is_copy))
+
+    def are_copies(self, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
+        """Return which rows are copies of a lower row."""
+        copies = self.work.values(self.names[1], np.bool_) if self.n_rows else np.empty(0, np.bool_)
+        found: NDArray[np.bool_] = copies[rows]
+        return found
 
     def find(self, pairs: PairFiles) -> int:
         """Find the groups and write them; return the number of rows whose pairs make a file of moderate size."""
         parents = np.arange(self.n_rows, dtype=self._dtype)
+        parents[: self.n_former] = self.former.of(0, self.n_former)
         n_pairs = np.zeros(self.n_rows // BLOCK_ROWS + 1, np.int64)
         for some in pairs.chunks():
             lower, higher = some.rows
             join_pairs(parents, lower, higher)
             count_in_blocks(n_pairs, higher)
         find_lowest(parents)
-        self.work.write(_GROUPS, parents)
+        self.work.write(self.names[0], [parents])
+        if self.keep_earlier:
+            kept = parents == np.arange(self.n_rows)
+            kept[: self.n_former] = self.former.kept(0, self.n_former)
+            self.work.write(self.names[2], [kept])
         return _piece_rows(n_pairs)
 
     def of(self, first: int, stop: int) -> NDArray[np.int64]:
         """Return the lowest row of the group of each row in a range."""
-        return self.work.values(_GROUPS, self._dtype)[first:stop].astype(np.int64)
+        if first == stop:
+            return np.empty(0, np.int64)
+        return self.work.values(self.names[0], self._dtype)[first:stop].astype(np.int64)
+
+    def kept(self, first: int, stop: int) -> NDArray[np.bool_]:
+        """Return which rows of a range are kept."""
+        if self.keep_earlier and first < stop:
+            return self.work.values(self.names[2], np.bool_)[first:stop]
+        return self.of(first, stop) == np.arange(first, stop)
+
+    def changed(self) -> NDArray[np.int64]:
+        """Return the former rows whose groups have a lower first row than before."""
+        return np.flatnonzero(self.former.of(0, self.n_former) != self.of(0, self.n_former))
 
     def count(self) -> dict[str, int]:
-        """Return the numbers of groups of several rows and of all groups, and the size of the largest one."""
-        sizes = np.zeros(self.n_rows, self._dtype)
+        """Return the numbers of groups of several rows and of kept rows, and the size of the largest group."""
+        sizes, n_kept = np.zeros(self.n_rows, self._dtype), 0
         for first in range(0, self.n_rows, PIECE_ROWS):
-            lowest, counts = np.unique(self.of(first, first + PIECE_ROWS), return_counts=True)
+            some = first, min(first + PIECE_ROWS, self.n_rows)
+            lowest, counts = np.unique(self.of(*some), return_counts=True)
             sizes[lowest] += counts.astype(sizes.dtype)
-        n_groups, n_kept = int(np.count_nonzero(sizes > 1)), int(np.count_nonzero(sizes))
+            n_kept += int(np.count_nonzero(self.kept(*some)))
+        n_groups = int(np.count_nonzero(sizes > 1))
         return {"n_groups": n_groups, "n_kept": n_kept, "largest_group": int(sizes.max(initial=0))}
 
     @property

@@ -1,0 +1,116 @@
+"""Folder in a result with the codes, runs and groups to which new rows are joined, and the files of a search in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dkfeat.canonical import dumps, parse_object
+from dkfeat.engine.resolve import must_agree
+from dkfeat.errors import CommitConflictError, SpecConflictError
+from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
+from dkfeat.neighbors.deduplication.runs import CODES, Run
+from dkfeat.neighbors.deduplication.stages import Former, Found
+from dkfeat.neighbors.deduplication.work_files import Groups, WorkFolder
+from dkfeat.store.commit.begin import hold
+from dkfeat.store.manifest.metadata import newest_manifest
+from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS
+
+if TYPE_CHECKING:
+    from dkfeat.neighbors.deduplication.result import Record
+    from dkfeat.store.storage.base import Storage
+
+WITHDRAWN = "withdrawn"
+"""File that exists once the tables are ready for the new rows."""
+_OF_COMMITS = ("manifest-", "records-", "plan-")  # in the order in which they are removed
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Files that stay in a result, and those of the search in progress, which the file `SEARCH` describes."""
+
+    work: WorkFolder
+    former: Former
+    kept: Collection[str]
+    """Files of the former search."""
+    is_kept: bool
+
+    @classmethod
+    def of(cls, folder: str | Path, record: Record | None, *, is_kept: bool) -> Self:
+        """Open the index of a result; a temporary one is not kept, and knows no former search."""
+        work = WorkFolder.of(folder, durable=is_kept)
+        if record is None or "index" not in record:
+            return cls(work, Former(), (), is_kept)
+        found = record["results"]
+        runs = tuple(Run(*bounds) for bounds in record["index"]["runs"])
+        former = Former(found.n_rows, record["index"]["shards"], runs, found.n_candidates, found.n_compared)
+        groups = Groups(work, found.n_rows, keep_earlier=found.keep_earlier)
+        return cls(work, former, _names(runs, groups), is_kept)
+
+    def begin(self, settings: Mapping[str, Any], *, resume: bool) -> None:
+        """Continue a search, or begin one, for which the files of a search of other shards are removed.
+
+        Raises
+        ------
+        SpecConflictError
+            If an interrupted search has other settings, or files of the former search are missing.
+        CommitConflictError
+            If a search is not to be continued.
+        """
+        where = self.work.storage.url
+        missing = [name for name in self.kept if not self.work.has(name)]
+        if missing:
+            raise SpecConflictError(
+                f"{where}/{DATA}/{missing[0]} is missing, so new rows cannot be joined; restore it, or choose another "
+                "target"
+            )
+        if self.work.has(SEARCH):
+            if not resume:
+                raise CommitConflictError(f"{where}: a search is unfinished; allow resume, or choose another target")
+            found = parse_object(self.work.path(SEARCH).read_bytes(), f"{where}/{DATA}/{SEARCH}")
+            remedy = "choose another target, or remove this one"
+            must_agree({**settings, "shards": None}, {**found, "shards": None}, where, remedy)
+            if found["shards"] == settings["shards"]:
+                return
+        self.work.keep_only(self.kept)
+        self.work.write(SEARCH, [dumps(settings)])
+
+    def end(self, found: Found) -> None:
+        """Remove all files but those to which rows will be joined."""
+        self.work.keep_only(_names(found.runs, found.groups))
+
+
+def end_search(folder: Storage, record: Record) -> None:
+    """Remove the files of a search that has ended."""
+    if has_search(folder):
+        index = Index.of(f"{folder.url}/{INDEX}", record, is_kept=True)
+        index.work.keep_only(index.kept)
+
+
+def _names(runs: Collection[Run], groups: Groups) -> tuple[str, ...]:
+    return (CODES, *(run.name for run in runs), *groups.names)
+
+
+def withdraw(storage: Storage, n_former: int, changed: Collection[int]) -> None:
+    """Remove the commits of a table, and its shards after the former ones and those that change, unless none do.
+
+    What is left is an interrupted run, in which the next one finds the other shards.
+    """
+    if storage.size(SPEC) is None:
+        return
+    with hold(storage):
+        manifest = None if storage.size(SUCCESS) is None else newest_manifest(storage)
+        if manifest is not None and manifest.n_splits == n_former and not changed:
+            return
+        storage.remove(SUCCESS)
+        names = storage.list(META, sizes=False)
+        for kind in _OF_COMMITS:
+            for name in sorted(names, reverse=True):
+                if name.startswith(kind):
+                    storage.remove(f"{META}/{name}")
+        for name in storage.list(DATA, sizes=False):
+            split = int(name.split("-")[1])
+            if split >= n_former or split in changed:
+                storage.remove(f"{DATA}/{name}")
