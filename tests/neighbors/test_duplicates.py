@@ -8,9 +8,9 @@ import scipy.sparse as sp
 import dkfeat
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
-from dkfeat.maps._kernel_estimates import Codes
 from dkfeat.neighbors import duplicates
-from dkfeat.neighbors.deduplication import pairs
+from dkfeat.neighbors.deduplication import pairs, runs, stages
+from dkfeat.neighbors.deduplication.runs import BandRuns, Run
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
 from tests.neighbors.rows import FEATURES, assert_same, featurized, running, write
@@ -141,9 +141,12 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
     features = FEATURES["dart"]
     expected = duplicates(featurized(text, tmp_path / "one", features), progress=False)
     data = featurized(text, tmp_path / "shards", features, blocksize="20kB")
-    monkeypatch.setattr(pairs, "PARTITION_ROWS", 100)
-    monkeypatch.setattr(pairs, "_BLOCK_ROWS", 17)
-    monkeypatch.setattr(pairs, "_PAIRS", 5)
+    monkeypatch.setattr(runs, "PARTITION_ROWS", 100)
+    monkeypatch.setattr(stages, "RUN_ROWS", 1)
+    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(runs, "MERGED", 2)
+    monkeypatch.setattr(runs, "_PAIRS", 5)
+    monkeypatch.setattr(pairs, "_BATCH", 5)
     with running(where) as client:
         found = duplicates(data, client=client, progress=False)
     assert data.n_shards > 1
@@ -154,9 +157,9 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_duplicates__rows_whose_hashes_collide(data, monkeypatch):
     expected = duplicates(data, progress=False)
-    band_keys, rows_and_two_bits = pairs.band_keys, np.uint64(3 << 62 | 1023)
+    band_keys, rows_and_two_bits = runs.band_keys, np.uint64(3 << 62 | 1023)
     monkeypatch.setattr(pairs, "MAX_COMPARISONS", N_ROWS)
-    monkeypatch.setattr(pairs, "band_keys", lambda *given: band_keys(*given) & rows_and_two_bits)
+    monkeypatch.setattr(runs, "band_keys", lambda *given: band_keys(*given) & rows_and_two_bits)
     found = duplicates(data, progress=False)
     assert found.n_compared > 10 * expected.n_compared
     copies, equal = (pairs.pairs[pairs.similarities == 1] for pairs in (found, expected))
@@ -165,7 +168,8 @@ def test_duplicates__rows_whose_hashes_collide(data, monkeypatch):
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
-def test_duplicates__temporary_folder_is_deleted(data, text, tmp_path):
+def test_duplicates__temporary_folder_is_deleted(data, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "RUN_ROWS", 1)
     (tmp_path / "temporary").mkdir()
     damaged = featurized(text, tmp_path / "shards", FEATURES["dart"], blocksize="20kB")
     path = sorted((tmp_path / "shards").rglob("*.parquet"))[-1]
@@ -193,21 +197,11 @@ def test_duplicates__zeros_or_one_row(tmp_path):
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
-def test_keys__are_there_if_all_their_blocks_are(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(pairs, "_BLOCK_ROWS", 5)
-    files = pairs.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, Codes.of(data.spec["map"]), Bands(2, 4))
-    codes = data.codes()
-    files.add(0, codes.codes[:5], codes.empty[:5])
-    assert files.has(0, 5)
-    assert not files.has(0, 10)
-
-
-@pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
-    files = pairs.BandFiles.of(WorkFolder.of(tmp_path / "work"), data, Codes.of(data.spec["map"]), Bands(2, 4))
+    files = BandRuns(WorkFolder.of(tmp_path / "work"), N_ROWS, 0, data.map.n_components, data.map.code_bits, Bands(2, 4))
     (tmp_path / "work").rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="choose a folder as target, or without one set temporary-directory"):
-        files.add_shard(data, ShardSource.of(data.shards).splits()[0], lambda: False)
+        files.write_run(data, (Run(0, 5), ShardSource.of(data.shards).splits()[:1]), lambda: False)
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)

@@ -16,7 +16,8 @@ from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardEr
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
 from dkfeat.neighbors.deduplication import pairs as pair_tasks
 from dkfeat.neighbors.deduplication import stages, work_files
-from dkfeat.neighbors.deduplication.pairs import BandFiles, FindPairs
+from dkfeat.neighbors.deduplication.pairs import FindPairs
+from dkfeat.neighbors.deduplication.runs import BandRuns
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage.local import LocalStorage
 from tests.neighbors.rows import assert_same, featurized, write
@@ -59,7 +60,7 @@ def test_tables__hold_the_pairs_and_each_row_with_its_place(folder, tmp_path, mo
     assert found.n_groups == (np.unique(expected.groups, return_counts=True)[1] > 1).sum()
     assert found.largest_group == groups["group"].value_counts().max()
     assert found.n_copies == (expected.similarities == 1).sum() >= 3
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["duplicates.json", "groups", "pairs"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["duplicates.json", "groups", "index", "pairs"]
 
 
 def test_groups__keep_the_columns_of_the_shards(tmp_path):
@@ -124,7 +125,7 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
         duplicates(shards, 0.7, target=out, progress=False)
     source = dkfeat.LibsvmSource(str(folder / "b.svm"), n_features=N_COLUMNS, zero_based=True)
     dkfeat.featurize(source, tmp_path / "b", like=shards, progress=False)
-    with pytest.raises(SpecConflictError, match=r"holds duplicates among other rows, but .*b has 130 rows now"):
+    with pytest.raises(SpecConflictError, match=r"holds duplicates among 300 rows, but 130 rows of .*b do not begin with"):
         duplicates(tmp_path / "b", target=out, progress=False)
     for name in ("notes", "busy"):
         (tmp_path / name).mkdir()
@@ -164,6 +165,7 @@ EXACT = ["read rows", "compare exactly"]
 @pytest.mark.parametrize("stage", ["hash", "find copies", "compare", *EXACT, "group", "write groups", "write pairs"])
 def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_path, monkeypatch):
     shards = dkfeat.open_shards(folder / "shards")
+    monkeypatch.setattr(stages, "RUN_ROWS", 1)
     search = partial(
         duplicates, shards, **({"verify": "exact", "source": str(folder / "*.svm")} if stage in EXACT else {})
     )
@@ -173,8 +175,9 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
         if state.stage == stage:
             raise Interrupted
 
-    stale = tmp_path / "out" / "work" / "of-another-search"
-    stale.mkdir(parents=True)
+    stale = tmp_path / "out" / "index" / "data" / "run-0-11"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
         search(target=tmp_path / "out", progress=interrupt)
     assert not stale.exists()
@@ -185,13 +188,14 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
     with pytest.raises(SpecConflictError, match=r"threshold: 0.8 there, 0.9 asked"):
         search(0.9, target=tmp_path / "out", progress=False)
     calls = []
-    add, find = BandFiles.add, FindPairs.find
-    monkeypatch.setattr(BandFiles, "add", lambda *given: (calls.append("add"), add(*given))[1])
+    add, find = BandRuns._add, FindPairs.find
+    monkeypatch.setattr(BandRuns, "_add", lambda *given: (calls.append("add"), add(*given))[1])
     monkeypatch.setattr(FindPairs, "find", lambda *given: (calls.append("find"), find(*given))[1])
     found = search(target=tmp_path / "out", progress=False)
     assert data_files(tmp_path / "out") == data_files(tmp_path / "whole")
     assert (tmp_path / "out" / "duplicates.json").read_bytes() == (tmp_path / "whole" / "duplicates.json").read_bytes()
-    assert not (tmp_path / "out" / "work").exists()
+    files = {path.name for path in (tmp_path / "out" / "index" / "data").iterdir()}
+    assert {"codes", "groups-300", "copies-300"} == {name for name in files if not name.startswith("run-")}
     left = {"hash": (shards.n_shards - 1, 13), "find copies": (0, 13), "compare": (0, 12)}.get(stage, (0, 0))
     assert found.bands.n_bands == 13
     assert (calls.count("add"), calls.count("find")) == left

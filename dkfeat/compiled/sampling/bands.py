@@ -151,6 +151,42 @@ def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
 
 
 @kernel
+def find_sorted(keys: NDArray[np.uint64], sought: NDArray[np.uint64], places: NDArray[np.int64]) -> None:
+    """Fill `places` with the first place in `keys` whose key is not lower, for each sought key.
+
+    Both are sorted, so each search begins where the one before ended, and goes on in steps that double.
+
+    Examples
+    --------
+    >>> places = np.empty(4, np.int64)
+    >>> find_sorted(np.array([1, 3, 3, 6], np.uint64), np.array([0, 3, 5, 9], np.uint64), places)
+    >>> places.tolist()
+    [0, 1, 3, 4]
+    """
+    low, n = 0, len(keys)
+    for i in range(len(sought)):
+        step = 1
+        while low + step <= n and keys[low + step - 1] < sought[i]:
+            low += step
+            step *= 2
+        high = min(low + step - 1, n)
+        while low < high:
+            middle = (low + high) // 2
+            if keys[middle] < sought[i]:
+                low = middle + 1
+            else:
+                high = middle
+        places[i] = low
+
+
+@kernel
+def count_members(lowest: NDArray[Any], sizes: NDArray[Any]) -> None:
+    """Add 1 to the size of the group of each row; groups and sizes are by lowest row."""
+    for row in range(len(lowest)):
+        sizes[lowest[row]] += 1
+
+
+@kernel
 def join_pairs(parents: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
     """Join the groups of pairs of rows.
 

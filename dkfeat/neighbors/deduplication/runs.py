@@ -1,4 +1,4 @@
-"""Codes of all rows in a file, and runs: files of the hashes of their bands, sorted, to which those of new rows join."""
+"""Codes of all rows in a file, and runs: sorted files of the hashes of their bands, to which new rows are joined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dkfeat.compiled.sampling.bands import band_keys, shared_keys
+from dkfeat.compiled.sampling.bands import band_keys, find_sorted, shared_keys
 from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import CommitError
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 PARTITION_ROWS = 1 << 22
 """Maximum number of new rows in a partition, on average."""
-RUN_ROWS = (1 << 18, 1 << 20)
-"""Number of rows of a run, of which few are made, and of which many are; a run has whole shards."""
+RUN_ROWS = 1 << 20
+"""Number of rows of a run, at most unless a single shard has more; a run has whole shards."""
 MOST_RUNS = 30
 """Maximum number of runs of former rows, and of new ones, as long as runs may be merged."""
 MERGED = 16
@@ -199,7 +199,8 @@ class BandRuns:
         new = [run for run in self.runs if run.first >= self.n_former]
         slices = [(run, np.array(self._slice(run, band, part, self.part_bits))) for run in new]
         if self.n_former:
-            sought = np.unique(np.concatenate([np.empty(0, np.uint64), *(keys & _HASH for _, keys in slices)]))
+            sought = np.sort(np.concatenate([np.empty(0, np.uint64), *(keys & _HASH for _, keys in slices)]))
+            sought = sought[np.flatnonzero(np.concatenate([[True], sought[1:] != sought[:-1]])[: len(sought)])]
             former = (run for run in self.runs if run.first < self.n_former)
             slices += [(run, _with_hashes(self._slice(run, band, part, self.part_bits), sought)) for run in former]
         # the bits of the partition make room for those of all rows
@@ -238,7 +239,8 @@ def _with_hashes(keys: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> NDArra
     >>> [hex(key) for key in _with_hashes(keys, np.array([2, 5], np.uint64) << np.uint64(24)).tolist()]
     ['0x5000000', '0x5000003']
     """
-    starts = np.searchsorted(keys, hashes)
+    starts = np.empty(len(hashes), np.int64)
+    find_sorted(keys, hashes, starts)
     held = np.flatnonzero(starts < len(keys))
     held = held[keys[starts[held]] & _HASH == hashes[held]]
     starts, stops = starts[held], np.searchsorted(keys, hashes[held] | _ROW, side="right")

@@ -22,7 +22,6 @@ from dkfeat.neighbors.deduplication.pairs import (
 )
 from dkfeat.neighbors.deduplication.runs import (
     CODES,
-    MOST_RUNS,
     RUN_ROWS,
     BandRuns,
     Run,
@@ -155,8 +154,7 @@ class DuplicateSearch:
         n_rows, firsts = self.data.n_rows, self.data.first_rows.tolist()
         work.path(CODES).touch()
         shards = ShardSource.of(self.data.shards).splits()[former.n_shards :]
-        few, many = RUN_ROWS
-        new = plan_runs(firsts, former.n_rows, min(max((n_rows - former.n_rows) // MOST_RUNS, few), many))
+        new = plan_runs(firsts, former.n_rows, RUN_ROWS)
         files = BandRuns(work, n_rows, former.n_rows, self.codes.n_components, self.codes.bits, self.bands)
         items = [(run, splits_of(run, self.data, shards)) for run in new]
         self._stage("hash", partial(files.write_run, self.data), items, runner, lambda item: item[0].n_rows)

@@ -6,13 +6,13 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from mmap import ACCESS_READ, mmap
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from dkfeat.compiled.sampling.bands import find_lowest, join_pairs
+from dkfeat.compiled.sampling.bands import count_members, find_lowest, join_pairs
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.store.storage.base import DATA, faults_as
 from dkfeat.store.storage.local import LocalStorage
@@ -82,11 +82,11 @@ class WorkFolder:
                 self.storage.remove(f"{DATA}/{name}")
 
     def values(self, name: str, dtype: DTypeLike, offset: int = 0) -> NDArray[Any]:
-        """Return the values in a file after `offset` bytes, which are read when they are used."""
+        """Return the values in a file after `offset` bytes, which are read when they are used; changes stay in memory."""
         with self.path(name).open("rb") as file:
             if os.fstat(file.fileno()).st_size <= offset:
                 return np.empty(0, dtype)
-            return np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_READ), dtype, offset=offset)
+            return np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_COPY), dtype, offset=offset)
 
 
 class Part(NamedTuple):
@@ -239,7 +239,7 @@ class Groups:
     def find(self, pairs: PairFiles) -> int:
         """Find the groups and write them; return the number of rows whose pairs make a file of moderate size."""
         parents = np.arange(self.n_rows, dtype=self._dtype)
-        parents[: self.n_former] = self.former.of(0, self.n_former)
+        parents[: self.n_former] = self.former._lowest
         n_pairs = np.zeros(self.n_rows // BLOCK_ROWS + 1, np.int64)
         for some in pairs.chunks():
             lower, higher = some.rows
@@ -255,9 +255,7 @@ class Groups:
 
     def of(self, first: int, stop: int) -> NDArray[np.int64]:
         """Return the lowest row of the group of each row in a range."""
-        if first == stop:
-            return np.empty(0, np.int64)
-        return self.work.values(self.names[0], self._dtype)[first:stop].astype(np.int64)
+        return self._lowest[first:stop].astype(np.int64)
 
     def kept(self, first: int, stop: int) -> NDArray[np.bool_]:
         """Return which rows of a range are kept."""
@@ -267,18 +265,20 @@ class Groups:
 
     def changed(self) -> NDArray[np.int64]:
         """Return the former rows whose groups have a lower first row than before."""
-        return np.flatnonzero(self.former.of(0, self.n_former) != self.of(0, self.n_former))
+        return np.flatnonzero(self.former._lowest != self._lowest[: self.n_former])
 
     def count(self) -> dict[str, int]:
         """Return the numbers of groups of several rows and of kept rows, and the size of the largest group."""
         sizes, n_kept = np.zeros(self.n_rows, self._dtype), 0
+        count_members(self._lowest, sizes)
         for first in range(0, self.n_rows, PIECE_ROWS):
-            some = first, min(first + PIECE_ROWS, self.n_rows)
-            lowest, counts = np.unique(self.of(*some), return_counts=True)
-            sizes[lowest] += counts.astype(sizes.dtype)
-            n_kept += int(np.count_nonzero(self.kept(*some)))
+            n_kept += int(np.count_nonzero(self.kept(first, min(first + PIECE_ROWS, self.n_rows))))
         n_groups = int(np.count_nonzero(sizes > 1))
         return {"n_groups": n_groups, "n_kept": n_kept, "largest_group": int(sizes.max(initial=0))}
+
+    @property
+    def _lowest(self) -> NDArray[Any]:
+        return self.work.values(self.names[0], self._dtype) if self.n_rows else np.empty(0, self._dtype)
 
     @property
     def _dtype(self) -> type[np.signedinteger]:

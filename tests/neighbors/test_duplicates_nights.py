@@ -1,0 +1,172 @@
+"""Searches for duplicates that follow new shards: equal to one search of all rows, however they came."""
+
+import json
+import shutil
+from unittest import mock
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dkfeat
+from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
+from dkfeat.neighbors.deduplication import runs, stages
+from tests.neighbors.rows import featurized, write
+
+N_COLUMNS, N_FILES = 30, 7
+DART = dkfeat.DartFeatures(128, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files of rows in loose groups, whose rows chains connect, with copies and rows of zeros."""
+    folder = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.lognormal(size=(12, N_COLUMNS)), 10, axis=0)
+    X = X * np.exp(0.25 * rng.standard_normal(X.shape))
+    X[[40, 90, 117]], X[[3, 77]] = X[5], 0
+    X = X[rng.permutation(len(X))]
+    for number, some in enumerate(np.array_split(X, N_FILES)):
+        write(some, folder / f"{number}.svm")
+    return [folder / f"{number}.svm" for number in range(N_FILES)]
+
+
+def add(folder, files):
+    """Add a batch of files to a data set."""
+    (folder / "rows").mkdir(exist_ok=True)
+    for file in files:
+        shutil.copy2(file, folder / "rows")
+    featurized(folder / "rows" / "*.svm", folder / "features", DART, N_COLUMNS, blocksize="2kB")
+
+
+def search(folder, out="out", threshold=0.72, **options):
+    return duplicates(folder / "features", threshold, target=folder / out, progress=False, **options)
+
+
+def tables(out):
+    return {name: pq.read_table(out / name / "data").to_pydict() for name in ("pairs", "groups")}
+
+
+def files_of(out):
+    """Bytes of the tables, the record and what new rows are joined to."""
+    paths = [*out.glob("*/data/*"), out / "duplicates.json"]
+    return {path.relative_to(out): path.read_bytes() for path in paths}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    night_of=st.lists(st.integers(0, 3), min_size=N_FILES, max_size=N_FILES),
+    searched=st.lists(st.booleans(), min_size=4, max_size=4),
+    most=st.sampled_from([1, 30]),
+)
+def test_nights__give_the_tables_of_one_search(night_of, searched, most, files, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nights")
+    few_runs = mock.patch.multiple(runs, MOST_RUNS=3, MERGED=2, _PAIRS=7)
+    with few_runs, mock.patch.object(stages, "RUN_ROWS", most):
+        for night in range(4):
+            new = [file for file, of in zip(files, night_of, strict=True) if of == night]
+            if new:
+                add(folder, new)
+            if new and searched[night]:
+                search(folder)
+        found = search(folder)
+    expected = search(folder, "scratch")
+    assert found.n_compared == found.n_candidates
+    assert found.to_mapping() == expected.to_mapping()
+    assert tables(folder / "out") == tables(folder / "scratch")
+    shutil.rmtree(folder)
+
+
+CHAIN = [f"1 0:{1.12**step:.6f}\n" for step in range(9)]  # each like its neighbours, and less like the others
+
+
+def chained(folder, *nights):
+    """Featurize rows of a chain by their places, a file a night, and yield after each night."""
+    (folder / "rows").mkdir()
+    for night, places in enumerate(nights):
+        (folder / "rows" / f"{night}.svm").write_text("".join(CHAIN[place] for place in places))
+        featurized(folder / "rows" / "*.svm", folder / "features", dkfeat.DartFeatures(512, random_state=0), 1)
+        yield
+
+
+def test_merged_groups__are_written_anew_and_other_shards_stay(tmp_path):
+    expected = {}
+    for night, _ in enumerate(chained(tmp_path, [8], [0, 2], [5], [1, 3, 4])):
+        stored = {path: path.stat().st_ino for path in (tmp_path / "out" / "groups" / "data").glob("*")}
+        expected[night] = search(tmp_path, threshold=0.8).groups.tolist()
+    assert expected == {0: [0], 1: [0, 1, 2], 2: [0, 1, 2, 3], 3: [0, 1, 1, 1, 1, 1, 1]}
+    stayed = [path.stat().st_ino == number for path, number in sorted(stored.items())]
+    assert stayed == [True, False, False]
+    whole = search(tmp_path, "scratch", threshold=0.8)
+    assert tables(tmp_path / "out") == tables(tmp_path / "scratch")
+    assert whole.to_mapping() == Duplicates.open(tmp_path / "out").to_mapping()
+
+
+def test_keep_earlier__keeps_all_rows_that_were_kept(tmp_path):
+    for _ in chained(tmp_path, [8], [0, 2], [5], [1, 3, 4]):
+        found = search(tmp_path, threshold=0.8, keep_earlier=True)
+    assert found.groups.tolist() == [0, 1, 1, 1, 1, 1, 1]
+    assert found.kept.tolist() == [True, True, True, True, False, False, False]
+    assert (found.n_kept, found.n_groups) == (4, 1)
+    left = drop_duplicates(tmp_path / "features", tmp_path / "out", tmp_path / "distinct", progress=False)
+    assert left.rows == 4
+    with pytest.raises(SpecConflictError, match="keep_earlier: true there, false asked"):
+        search(tmp_path, threshold=0.8)
+
+
+def test_nothing_new__changes_nothing(files, tmp_path):
+    add(tmp_path, files[:3])
+    search(tmp_path)
+    paths = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    before = {path: path.stat().st_mtime_ns for path in paths}
+    search(tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+
+
+def test_results__of_before_and_of_other_shards_are_not_added_to(files, tmp_path):
+    add(tmp_path, files[:3])
+    search(tmp_path)
+    shutil.copytree(tmp_path / "out", tmp_path / "before")
+    shutil.rmtree(tmp_path / "before" / "index")
+    path = tmp_path / "before" / "duplicates.json"
+    record = json.loads(path.read_text())
+    del record["index"], record["settings"]["keep_earlier"], record["results"]["keep_earlier"]
+    path.write_text(json.dumps(record))
+    assert search(tmp_path, "before").to_mapping() == search(tmp_path).to_mapping()
+    add(tmp_path, files[3:4])
+    with pytest.raises(SpecConflictError, match="made by an earlier version of dkfeat, .*; choose another target"):
+        search(tmp_path, "before")
+    (tmp_path / "out" / "index" / "data" / "codes").unlink()
+    with pytest.raises(SpecConflictError, match="codes is missing, so new rows cannot be joined"):
+        search(tmp_path)
+    with pytest.raises(ConfigError, match="needs a folder as target"):
+        duplicates(tmp_path / "features", target="memory://bucket/out", keep_earlier=True, progress=False)
+
+
+def test_more_rows__while_a_search_was_interrupted(files, tmp_path, monkeypatch):
+    add(tmp_path, files[:3])
+    search(tmp_path)
+    add(tmp_path, files[3:5])
+    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+        patched.setattr("dkfeat.neighbors.deduplication.duplicates.record_of", mock.Mock(side_effect=InterruptedError))
+        search(tmp_path)
+    with pytest.raises(ConfigError, match="holds a search that was interrupted"):
+        Duplicates.open(tmp_path / "out")
+    add(tmp_path, files[5:])
+    found = search(tmp_path)
+    assert found.to_mapping() == search(tmp_path, "scratch").to_mapping()
+    assert tables(tmp_path / "out") == tables(tmp_path / "scratch")
+
+
+def test_url__is_searched_anew(files, tmp_path):
+    target = f"memory://nights-{tmp_path.name}/out"
+    for first, stop in ((0, 3), (3, N_FILES)):
+        add(tmp_path, files[first:stop])
+        found = duplicates(tmp_path / "features", 0.72, target=target, progress=False)
+    expected = search(tmp_path)
+    assert found.to_mapping() == expected.to_mapping()
+    assert np.array_equal(found.groups, expected.groups)
+    assert np.array_equal(found.pairs, expected.pairs)
