@@ -198,7 +198,9 @@ def test_duplicates__zeros_or_one_row(tmp_path):
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)
 def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
-    files = BandRuns(WorkFolder.of(tmp_path / "work"), N_ROWS, 0, data.map.n_components, data.map.code_bits, Bands(2, 4))
+    files = BandRuns(
+        WorkFolder.of(tmp_path / "work"), N_ROWS, 0, data.map.n_components, data.map.code_bits, Bands(2, 4)
+    )
     (tmp_path / "work").rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="choose a folder as target, or without one set temporary-directory"):
         files.write_run(data, (Run(0, 5), ShardSource.of(data.shards).splits()[:1]), lambda: False)

@@ -125,7 +125,9 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
         duplicates(shards, 0.7, target=out, progress=False)
     source = dkfeat.LibsvmSource(str(folder / "b.svm"), n_features=N_COLUMNS, zero_based=True)
     dkfeat.featurize(source, tmp_path / "b", like=shards, progress=False)
-    with pytest.raises(SpecConflictError, match=r"holds duplicates among 300 rows, but 130 rows of .*b do not begin with"):
+    with pytest.raises(
+        SpecConflictError, match=r"holds duplicates among 300 rows, but 130 rows of .*b do not begin with"
+    ):
         duplicates(tmp_path / "b", target=out, progress=False)
     for name in ("notes", "busy"):
         (tmp_path / name).mkdir()

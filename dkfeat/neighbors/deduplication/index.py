@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.engine.resolve import must_agree
-from dkfeat.errors import CommitConflictError, SpecConflictError
+from dkfeat.errors import CommitConflictError, SpecConflictError, TargetBusyError
 from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
 from dkfeat.neighbors.deduplication.runs import CODES, Run
 from dkfeat.neighbors.deduplication.stages import Former, Found
@@ -69,7 +70,7 @@ class Index:
         if self.work.has(SEARCH):
             if not resume:
                 raise CommitConflictError(f"{where}: a search is unfinished; allow resume, or choose another target")
-            found = parse_object(self.work.path(SEARCH).read_bytes(), f"{where}/{DATA}/{SEARCH}")
+            found = self.search()
             remedy = "choose another target, or remove this one"
             must_agree({**settings, "shards": None}, {**found, "shards": None}, where, remedy)
             if found["shards"] == settings["shards"]:
@@ -77,16 +78,24 @@ class Index:
         self.work.keep_only(self.kept)
         self.work.write(SEARCH, [dumps(settings)])
 
+    def search(self) -> dict[str, Any]:
+        """Return the settings of the search in progress, and the hash of its shards."""
+        path = self.work.path(SEARCH)
+        return parse_object(path.read_bytes(), str(path))
+
     def end(self, found: Found) -> None:
         """Remove all files but those to which rows will be joined."""
         self.work.keep_only(_names(found.runs, found.groups))
 
 
 def end_search(folder: Storage, record: Record) -> None:
-    """Remove the files of a search that has ended."""
-    if has_search(folder):
-        index = Index.of(f"{folder.url}/{INDEX}", record, is_kept=True)
-        index.work.keep_only(index.kept)
+    """Remove the files of the search that made a result, if it was interrupted after that, and is not in progress."""
+    if not has_search(folder):
+        return
+    index = Index.of(f"{folder.url}/{INDEX}", record, is_kept=True)
+    with suppress(TargetBusyError), hold(index.work.storage):
+        if index.search()["shards"] == record["settings"]["shards"]:
+            index.work.keep_only(index.kept)
 
 
 def _names(runs: Collection[Run], groups: Groups) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ class WorkFolder:
                 self.storage.remove(f"{DATA}/{name}")
 
     def values(self, name: str, dtype: DTypeLike, offset: int = 0) -> NDArray[Any]:
-        """Return the values in a file after `offset` bytes, which are read when they are used; changes stay in memory."""
+        """Return the values in a file after `offset` bytes, read when they are used; changes stay in memory."""
         with self.path(name).open("rb") as file:
             if os.fstat(file.fileno()).st_size <= offset:
                 return np.empty(0, dtype)

@@ -32,8 +32,8 @@ def folder(tmp_path_factory):
 
 
 def state(out):
-    """Bytes of the record and of the tables, which are committed; manifests name their runs."""
-    assert sorted(path.name for path in out.iterdir()) == ["duplicates.json", "groups", "pairs"]
+    """Bytes of the record, the tables and what new rows are joined to; manifests name their runs."""
+    assert sorted(path.name for path in out.iterdir()) == ["duplicates.json", "groups", "index", "pairs"]
     assert len(list(out.glob("*/_SUCCESS"))) == 2
     return {path.relative_to(out): path.read_bytes() for path in [out / "duplicates.json", *out.glob("*/data/*")]}
 
@@ -57,7 +57,7 @@ def test_full_disk__names_the_file_and_the_same_search_ends_with_equal_bytes(fol
     words = programs.command("duplicates", folder / "shards", "--out", tmp_path / "out")
     ended = programs.run(["bash", "-c", 'ulimit -f 400 && exec "$@"', "bash", *words])  # the codes have 500 KiB
     assert ended.status == 3
-    assert re.search(r"out/work/\w+/data/codes cannot be written: File too large", ended.err)
+    assert re.search(r"out/index/data/codes cannot be written: File too large", ended.err)
     duplicates(folder / "shards", target=tmp_path / "out", progress=False)
     assert state(tmp_path / "out") == state(folder / "whole")
 
