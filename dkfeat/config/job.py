@@ -218,6 +218,8 @@ class DuplicatesConfig(Settings):
     """Compare candidates by their codes, or by the exact kernel of their rows, which are read again from SOURCE."""
     source: tuple[str, ...] = ()
     """Source from which the shards were made: a path, glob or URL; with ``--verify exact``. Repeatable."""
+    keep_earlier: bool = False
+    """Keep all rows that an earlier search into the same folder kept, also if new rows join their groups."""
 
 
 def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsConfig | None = None) -> JobConfig:

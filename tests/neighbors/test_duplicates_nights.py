@@ -137,7 +137,7 @@ def test_results__of_before_and_of_other_shards_are_not_added_to(files, tmp_path
     path.write_text(json.dumps(record))
     assert search(tmp_path, "before").to_mapping() == search(tmp_path).to_mapping()
     add(tmp_path, files[3:4])
-    with pytest.raises(SpecConflictError, match="made by an earlier version of dkfeat, .*; choose another target"):
+    with pytest.raises(SpecConflictError, match=r"made by an earlier version of dkfeat, .*; choose another target"):
         search(tmp_path, "before")
     (tmp_path / "out" / "index" / "data" / "codes").unlink()
     with pytest.raises(SpecConflictError, match="codes is missing, so new rows cannot be joined"):
@@ -146,12 +146,12 @@ def test_results__of_before_and_of_other_shards_are_not_added_to(files, tmp_path
         duplicates(tmp_path / "features", target="memory://bucket/out", keep_earlier=True, progress=False)
 
 
-def test_more_rows__while_a_search_was_interrupted(files, tmp_path, monkeypatch):
+def test_more_rows__while_a_search_was_interrupted(files, tmp_path):
     add(tmp_path, files[:3])
     search(tmp_path)
     add(tmp_path, files[3:5])
-    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
-        patched.setattr("dkfeat.neighbors.deduplication.duplicates.record_of", mock.Mock(side_effect=InterruptedError))
+    record_of = "dkfeat.neighbors.deduplication.duplicates.record_of"
+    with mock.patch(record_of, side_effect=InterruptedError), pytest.raises(InterruptedError):
         search(tmp_path)
     with pytest.raises(ConfigError, match="holds a search that was interrupted"):
         Duplicates.open(tmp_path / "out")

@@ -98,6 +98,7 @@ def neighbors(
 @option_of(DuplicatesConfig, "threshold")
 @option_of(DuplicatesConfig, "verify")
 @option_of(DuplicatesConfig, "source", metavar="SOURCE")
+@option_of(DuplicatesConfig, "keep_earlier")
 @storage_option("SHARDS and SOURCE")
 @execution_options
 @click.pass_context
@@ -109,7 +110,7 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
     group of each row, keep (true for the first row of each group), its place in
     the source and the columns that the shards keep. The expected recall is
     reported before the comparisons. The same command continues an interrupted
-    search.
+    search, and adds new shards of SHARDS, whose rows alone are compared with all.
 
     For example:
       dkfeat duplicates features --threshold 0.8 --out copies
@@ -117,7 +118,7 @@ def duplicates(ctx: click.Context, /, shards: str, out: str, **options: Any) -> 
     """
     from dkfeat.neighbors import duplicates as run
 
-    named = {name: options[name] for name in ("threshold", "verify", "storage_options")}
+    named = {name: options[name] for name in ("threshold", "verify", "keep_earlier", "storage_options")}
     found = run(
         shards, target=target_of(out, options), source=options["source"] or None, **named, **run_arguments(ctx, options)
     )

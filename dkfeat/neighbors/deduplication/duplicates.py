@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,6 +45,7 @@ from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
 from dkfeat.store.manifest.model_folder import open_model_folder
 from dkfeat.store.outputs import check_kind, check_outside
+from dkfeat.store.storage.local import LocalStorage
 from dkfeat.theory.bands import choose_bands
 from dkfeat.validation import check_choice, check_real
 
@@ -86,14 +88,18 @@ def duplicates(
     threshold : float, default=0.8
         Similarity from which two rows are duplicates, above 0 and at most 1.
     target : str, path, Target or None, default=None
-        Folder for the result, which all workers see, or its URL in an object store. An interrupted call continues, and
-        a repeated one opens the result. None: the result is in memory.
+        Folder for the result, which all workers see, or its URL in an object store. An interrupted call continues, a
+        repeated one opens the result, and one after new shards were added to the data set compares their rows alone
+        with all. None: the result is in memory.
     verify : {"codes", "exact"}, default="codes"
         With "exact", the kernel of candidates is computed from their rows: of pairs whose estimate is at least the
         threshold minus three standard errors, those are duplicates whose exact similarity is at least the threshold.
     source : Source, path, glob, URL, a list of these, array, sparse matrix or None
         For ``verify="exact"``: the source from which the shards were made, whose rows are read again and checked; or an
         array of shape (n_rows, n_features) with the rows in the order of the shards.
+    keep_earlier : bool, default=False
+        Keep all rows that earlier calls with this target kept, although new rows may join their groups. The target must
+        be a folder.
     client : distributed.Client or None, default=None
         Cluster to run on, as in `dkfeat.featurize`.
     progress : bool or callable, default=True
@@ -112,7 +118,7 @@ def duplicates(
         For a threshold out of range, a map that does not sample, too few codes for the threshold, more than 2^32 rows,
         a target that holds something else, or a worker that does not see the folder.
     dkfeat.errors.SpecConflictError
-        If the target holds a search with other settings or of other shards, or `source` is not that of the shards.
+        If the target holds a search with other settings, or of shards with which these do not begin, or `source` is not that of the shards.
     dkfeat.errors.CommitError
         If the target cannot be written, or another run is writing it.
     dkfeat.errors.ShardError
@@ -138,11 +144,17 @@ def duplicates(
     row among all rows of its file, from 0, not counting rows set aside: the line number - 1 in text without comments,
     blank lines and bad rows. ``duplicates.json`` has the settings and numbers.
 
-    The codes and 8 bytes for each row and band are written to files, in the target until the tables are committed. If
-    the target is a URL or None, they are in a temporary folder, which all workers see: in ``temporary-directory`` of
-    Dask's configuration, else the system's; an interrupted search begins again. With ``verify="exact"``, so are the
-    rows that are compared. A task holds a few million rows of one band; so does the driver for a moment, and
-    4 bytes for each row of the data set.
+    The codes, 8 bytes for each row and band, and 5 for each row are in files in ``index`` of the target, which stay for
+    the next call: new rows are joined to them. A row of a table does not change when others are added to its group,
+    unless they connect two groups of before; then the files of the table of groups that have such rows are replaced,
+    and a reader of them has to open the result again. The result is that of one search of all rows, unless
+    `n_compared` is below `n_candidates`.
+
+    If the target is a URL or None, these files are in a temporary folder, which all workers see: in
+    ``temporary-directory`` of Dask's configuration, else the system's. Then an interrupted search begins again, and for
+    new shards all rows are searched and both tables written anew. With ``verify="exact"``, the rows that are compared
+    are in files meanwhile. A task holds the bands of a million rows, or a few million rows of one band; so does the
+    driver for a moment, and 9 bytes for each row of the data set.
 
     References
     ----------
@@ -210,8 +222,10 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
             if folder.is_remote:
                 index = Index.of(stack.enter_context(_temporary_folder()), None, is_kept=False)
             else:
-                index = Index.of(f"{folder.url}/{INDEX}", record, is_kept=True)
-                stack.enter_context(hold(index.work.storage))
+                place = Path(folder.url, INDEX)
+                place.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(hold(LocalStorage(str(place))))
+                index = Index.of(place, record, is_kept=True)
             index.begin({**search.settings, "shards": shards}, resume=target.resume)
             runner = stack.enter_context(open_runner(client))
             found = search.run(index.work, runner, index.former)

@@ -18,6 +18,7 @@ from dkfeat.neighbors.deduplication.work_files import Groups, WorkFolder
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.manifest.metadata import newest_manifest
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS
+from dkfeat.store.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from dkfeat.neighbors.deduplication.result import Record
@@ -92,8 +93,9 @@ def end_search(folder: Storage, record: Record) -> None:
     """Remove the files of the search that made a result, if it was interrupted after that, and is not in progress."""
     if not has_search(folder):
         return
-    index = Index.of(f"{folder.url}/{INDEX}", record, is_kept=True)
-    with suppress(TargetBusyError), hold(index.work.storage):
+    place = f"{folder.url}/{INDEX}"
+    with suppress(TargetBusyError), hold(LocalStorage(place)):
+        index = Index.of(place, record, is_kept=True)
         if index.search()["shards"] == record["settings"]["shards"]:
             index.work.keep_only(index.kept)
 
