@@ -177,7 +177,7 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
         if state.stage == stage:
             raise Interrupted
 
-    stale = tmp_path / "out" / "index" / "data" / "run-0-11"
+    stale = tmp_path / "out" / "index" / "data" / "run-1-2"
     stale.parent.mkdir(parents=True)
     stale.touch()
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):

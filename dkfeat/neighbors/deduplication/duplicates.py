@@ -118,7 +118,8 @@ def duplicates(
         For a threshold out of range, a map that does not sample, too few codes for the threshold, more than 2^32 rows,
         a target that holds something else, or a worker that does not see the folder.
     dkfeat.errors.SpecConflictError
-        If the target holds a search with other settings, or of shards with which these do not begin, or `source` is not that of the shards.
+        If the target holds a search with other settings, or of shards with which these do not begin, or `source` is not
+        that of the shards.
     dkfeat.errors.CommitError
         If the target cannot be written, or another run is writing it.
     dkfeat.errors.ShardError
