@@ -1,6 +1,7 @@
 """Searches for duplicates, and copies without them, whose driver is killed end with the bytes of undisturbed ones."""
 
 import re
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,32 @@ def test_driver_killed__a_search_on_another_scheduler_ends_with_equal_bytes(kill
     where = ExecutionConfig(scheduler=scheduler, n_workers=None if scheduler == "synchronous" else 2)
     duplicates(folder / "shards", target=out, client=where, progress=False)
     assert state(out) == state(folder / "whole")
+
+
+@pytest.fixture(scope="module")
+def night(folder, tmp_path_factory):
+    """A data set that has grown, with its duplicates from before, and from after an undisturbed search."""
+    place = tmp_path_factory.mktemp("night")
+    lines = (folder / "rows.svm").read_text().splitlines(keepends=True)
+    for name, some in (("a.svm", lines[:3000]), ("b.svm", lines[3000:])):
+        (place / name).write_text("".join(some))
+        source = dkfeat.LibsvmSource(str(place / "*.svm"), n_features=30, zero_based=True, blocksize="300kB")
+        dkfeat.featurize(source, place / "shards", dkfeat.DartFeatures(128, random_state=1), progress=False)
+        if name == "a.svm":
+            duplicates(place / "shards", target=place / "before", progress=False)
+    shutil.copytree(place / "before", place / "whole")
+    duplicates(place / "shards", target=place / "whole", progress=False)
+    return place
+
+
+@pytest.mark.fault("P-01")
+@pytest.mark.parametrize("kill_at", ["mid_write:2", "after_tmp:12", "before_manifest:1", "after_success:2"])
+def test_driver_killed__a_search_of_new_rows_ends_with_equal_bytes(kill_at, night, tmp_path):
+    shutil.copytree(night / "before", tmp_path / "out")
+    words = programs.command("duplicates", night / "shards", "--out", tmp_path / "out", "--scheduler", "threads")
+    programs.run_killed(kill_at, words)
+    duplicates(night / "shards", target=tmp_path / "out", progress=False)
+    assert state(tmp_path / "out") == state(night / "whole")
 
 
 @pytest.mark.fault("S-02")
