@@ -144,7 +144,7 @@ class NGrams(NamedTuple):
         if self.normalize:
             others = pc.match_substring_regex(texts, _CHANGING)
             # Arrow before version 24 decomposes characters where NFKC composes them.
-            changed = [unicodedata.normalize(self.normalize.upper(), text) for text in texts.filter(others).to_pylist()]
+            changed = [unicodedata.normalize("NFKC", text) for text in texts.filter(others).to_pylist()]
             texts = pc.replace_with_mask(texts, others, pa.array(changed, pa.large_string()))
         return pc.utf8_lower(texts) if self.lower else texts
 

@@ -6,10 +6,11 @@ P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dkfeat.theory.fourier import _factor, _kernel
 from dkfeat.theory.fourier import gcws_variance as gcws_variance
 from dkfeat.theory.fourier import nrff_variance as nrff_variance
 from dkfeat.theory.fourier import rff_variance as rff_variance
@@ -70,7 +71,7 @@ def exponentiated_gcws_variance(similarity: ArrayLike, gamma: ArrayLike) -> NDAr
     >>> float(exponentiated_gcws_variance(1.0, 3.0))
     0.0
     """
-    g, factor = check_range(similarity, "similarity", 0, 1), _factor(gamma)
+    g, factor = check_range(similarity, "similarity", 0, 1), check_range(gamma, "gamma", 0, math.inf, open_low=True)
     return factor**2 * np.exp(-2 * factor * (1 - g)) * gcws_variance(g)
 
 
@@ -106,4 +107,9 @@ def exponentiated_gcws_relative_variance(similarity: ArrayLike, gamma: ArrayLike
     >>> float(exponentiated_gcws_relative_variance(0.5, 2.0))
     1.0
     """
-    return _factor(gamma) ** 2 * gcws_variance(similarity)
+    return check_range(gamma, "gamma", 0, math.inf, open_low=True) ** 2 * gcws_variance(similarity)
+
+
+def _kernel(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
+    factor = check_range(gamma, "gamma", 0, math.inf, open_low=True)
+    return np.exp(-factor * (1 - check_range(rho, "rho", -1, 1)))

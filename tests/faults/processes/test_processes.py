@@ -185,6 +185,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
 ):
     target = tmp_path / "features"
     monkeypatch.setattr(distributed_runner, "WARN_SECONDS", 1.0)
+    monkeypatch.setattr(distributed_runner, "GATHER_SECONDS", 3.0)  # of results that were lost with their worker
     monkeypatch.setattr(logging.getLogger("distributed.client"), "handlers", [caplog.handler])
     with external_cluster(tmp_path, 2) as (address, processes):
 
