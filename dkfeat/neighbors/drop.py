@@ -23,15 +23,14 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import DROPPED, Resolved, make_spec
 from dkfeat.engine.run import execute
 from dkfeat.engine.tables import ShardsJob, TableJob
-from dkfeat.errors import ConfigError, InputError, ShardError, SpecConflictError
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates
 from dkfeat.sources.contents import compress
 from dkfeat.sources.lines import LINE
-from dkfeat.store.commit.publish import check_holder, create_or_keep
+from dkfeat.store.commit.publish import publish_text
 from dkfeat.store.shards.codec import PREFIX, shard_name
 from dkfeat.store.shards.columns import LINES, ROWS, kinds
-from dkfeat.store.storage.base import faults_as
 
 if TYPE_CHECKING:
     from dask.distributed import Client
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.manifest.records import ShardEntry
+    from dkfeat.store.shards.codec import TextFile
     from dkfeat.store.shards.reader import ShardReader
 
 GROUP, SIMILARITY = "duplicate_group", "duplicate_similarity"
@@ -121,10 +121,9 @@ class _RowsJob(TableJob):
         return {GROUP: group[rows - first], SIMILARITY: pa.array(similarity[rows - first], from_pandas=True)}
 
     def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:  # noqa: ARG002 - inherited
-        """Return the rows of the table, after the lines of text are written."""
+        """Return the rows of the table; of lines of text, their numbers."""
         rows = piece.block.X
         if self.spec["output"]["layout"] == LINES:
-            self._write_lines(split, piece, rows[LINE])
             rows = pa.table({"row": piece.block.number}, schema=_OF_LINES)
         for name, values in self.columns(split, piece).items() if self.of_dropped else ():
             if name in rows.column_names:
@@ -134,16 +133,15 @@ class _RowsJob(TableJob):
         own = {key: value for key, value in metadata.items() if not key.startswith(PREFIX.encode())}
         return RowBlock(X=rows.replace_schema_metadata(own), y=None)
 
-    def _write_lines(self, split: Split, piece: Piece, lines: pa.ChunkedArray) -> None:
+    def write_text(self, split: Split, piece: Piece) -> TextFile | None:
         """Write lines of text to a file with the name of their shard, and the suffixes of the source file."""
-        text, file = b"".join(lines.to_pylist()), split.file
+        if self.spec["output"]["layout"] != LINES or not piece.block.n_rows:
+            return None
+        text, file = b"".join(piece.block.X[LINE].to_pylist()), split.file
         ending = PurePath(file.name).suffix if file.compression else ""
         kind = PurePath(file.name.removesuffix(ending)).suffix or ".txt"
         name = shard_name(self.spec_fp, split, piece.number).replace(".parquet", kind + ending)
-        check_holder(self.storage, self.run_id)
-        with faults_as(ShardError, f"{self.storage.url}/{name}: cannot be written"):
-            if text:
-                create_or_keep(self.storage, name, compress(text, file.compression))
+        return publish_text(self.storage, name, compress(text, file.compression), run_id=self.run_id)
 
 
 def drop_duplicates(
@@ -160,9 +158,10 @@ def drop_duplicates(
 
     The copy of a data set has its map, layout and columns: models are trained and evaluated on it in the same way, and
     read rows in the same way. The copy of a source has its rows as they are stored: all columns of Parquet files with
-    their types and metadata, in ``data/*.parquet`` of the target, or the lines of text files, byte for byte, in files
-    of the target with the suffix of the source. Before the call, `target` must either not exist, or hold the result of
-    the same call, complete or interrupted. If the call is interrupted, the same call continues.
+    their types and metadata, in ``data/*.parquet`` of the target, or the lines of text files, in files of the target
+    with the suffix of the source: byte for byte, but without a byte order mark, and with a last line end. Before the
+    call, `target` must either not exist, or hold the result of the same call, complete or interrupted. If the call is
+    interrupted, the same call continues. Other programs may read the copy once it has a file ``_SUCCESS``.
 
     Parameters
     ----------

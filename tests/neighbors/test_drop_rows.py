@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 
+import dask
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 import dkfeat
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.neighbors import drop_duplicates, duplicates
+from dkfeat.store.commit.publish import publish_text
 from tests.cli.test_commands import run
 from tests.invariants import assert_dataset_whole, dataset_state
 
@@ -153,6 +155,84 @@ def test_lines__of_text_are_kept_byte_for_byte(ending, tmp_path):
         assert_dataset_whole(tmp_path / name, committed=True)
     assert joined(rows_of(tmp_path / "clean")).to_pydict() == {"row": [0, 1, 3]}
     assert joined(rows_of(tmp_path / "dropped")).to_pylist() == [{"row": 2, ADDED[0]: 0, ADDED[1]: 1.0}]
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Text of some shards, two results of a search for its duplicates, and the lines that each leaves."""
+    path, whole = tmp_path / "rows.svm", {}
+    path.write_text("".join(f"{row} {row % 30}:1 {30 + row % 15}:1\n" for row in range(60)))
+    searched(tmp_path, dkfeat.LibsvmSource(str(path), blocksize=150), 1.0)
+    for name, threshold in (("one", 1.0), ("other", 0.1)):
+        found = duplicates(tmp_path / "features", threshold=threshold, progress=False)
+        size = drop(path, found, tmp_path / name).size
+        assert size == sum(path.stat().st_size for path in (tmp_path / name).rglob("part-*"))
+        whole[name] = found, lines_of(tmp_path / name)
+    assert [len(each) for _, each in whole.values()] == [3, 2]
+    return path, whole
+
+
+def lines_of(folder):
+    return {path.name.split("-")[1]: path.read_bytes() for path in folder.glob("part-*")}
+
+
+def interrupt(monkeypatch, *arguments):
+    """Drop duplicates until the third file of text is written, and its shard is not; return the files."""
+    calls = iter(range(3))
+
+    def publish(*arguments, **options):
+        made = publish_text(*arguments, **options)
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return made
+
+    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr("dkfeat.neighbors.drop.publish_text", publish)
+        with pytest.raises(KeyboardInterrupt):
+            drop(*arguments)
+    return sorted(arguments[-1].glob("part-*"))
+
+
+def test_interrupted_lines__are_checked_and_made_again(text, tmp_path, monkeypatch):
+    path, whole = text
+    one, other, third = interrupt(monkeypatch, path, whole["one"][0], tmp_path / "clean")
+    one.unlink()
+    for file in (other, third):
+        file.write_bytes(file.read_bytes()[::-1])
+    drop(path, whole["one"][0], tmp_path / "clean")
+    assert lines_of(tmp_path / "clean") == whole["one"][1]
+    assert_dataset_whole(tmp_path / "clean", committed=True)
+    cleaned = dkfeat.clean(tmp_path / "clean", set_aside=True)
+    assert [len(cleaned.removed), cleaned.refused] == [4, ()]  # two shards, two files of text
+
+
+def test_aborted_lines__are_deleted(text, tmp_path, monkeypatch):
+    path, whole = text
+    files = interrupt(monkeypatch, path, whole["one"][0], tmp_path / "clean")
+    assert set(dkfeat.abort(tmp_path / "clean").removed) > {file.name for file in files}
+    drop(path, whole["other"][0], tmp_path / "clean")
+    assert lines_of(tmp_path / "clean") == whole["other"][1]
+    stray = tmp_path / "clean" / files[2].name
+    stray.write_text("1 1:1\n")
+    (problem,) = dkfeat.open_shards(tmp_path / "clean").verify(progress=False).problems
+    assert f"{stray}: no manifest lists this shard" in problem
+    assert dkfeat.clean(tmp_path / "clean").removed == (stray.name,)
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed", "longer"])
+def test_damaged_lines__are_a_problem_and_made_again(damage, text, tmp_path):
+    path, whole = text
+    first = min((tmp_path / "one").glob("part-*"))
+    first.write_bytes(b"#" * first.stat().st_size if damage == "changed" else first.read_bytes() + b"1 1:1\n")
+    if damage == "missing":
+        first.unlink()
+        assert dkfeat.status(tmp_path / "one").state == "damaged"
+    (problem,) = dkfeat.open_shards(tmp_path / "one").verify(progress=False).problems
+    assert f"{first}: missing or damaged; delete it and repeat the run" in problem
+    first.unlink(missing_ok=True)
+    drop(path, whole["one"][0], tmp_path / "one")
+    assert lines_of(tmp_path / "one") == whole["one"][1]
+    assert_dataset_whole(tmp_path / "one", committed=True)
 
 
 def test_rows_that_were_not_featurized__are_in_neither(tmp_path, capsys):

@@ -166,8 +166,9 @@ def abort(target: str, dry_run: bool, storage_options: Mapping[str, Any] | None)
         note(f"{target}: no batch is unfinished; nothing to abort")
         return
     _list_deleted(done.removed, dry_run)
+    n_shards = sum(name.startswith("data/") for name in done.removed)
     verb = "would be aborted" if dry_run else "is aborted"
-    note(f"{target}: batch {done.number:,} {verb}, with {counted(len(done.removed) - 1, 'shard')}")
+    note(f"{target}: batch {done.number:,} {verb}, with {counted(n_shards, 'shard')}")
 
 
 @click.command(cls=DkfeatCommand)

@@ -106,6 +106,10 @@ class Job:
         """Return the rows of the piece's shard; `before` has the rows of each file of the split in earlier pieces."""
         return replace(piece.block, X=encoded, y=piece.block.y if self.keeps_labels else None)
 
+    def write_text(self, split: Split, piece: Piece) -> shards.TextFile | None:  # noqa: ARG002 - for subclasses
+        """Write the file of text of the piece's shard, and return its record; None if it has none."""
+        return None
+
     def counts(self, piece: Piece, encoded: Any) -> dict[str, Any]:
         """Return the numbers of nonzeros of the source's rows, 0 if unknown, and of rows without features."""
         return {"nnz": int(getattr(piece.block.X, "nnz", 0)), "n_empty": count_empty(encoded)}
@@ -260,6 +264,7 @@ def _publish(
         versions=shards.versions(),
         rows_by_file=piece.rows_by_file,
         bad_rows=piece.bad_rows,
+        text=job.write_text(split, piece),
     )
     shard = shards.encode_shard(output["layout"], result, footer, values=output.get("values", True))
     return publish(job.storage, name, shard, run_id=job.run_id), piece, False

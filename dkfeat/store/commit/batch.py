@@ -31,7 +31,7 @@ from dkfeat.store.manifest.manifest import (
 )
 from dkfeat.store.manifest.record_table import Records
 from dkfeat.store.manifest.records import NO_BAD_ROWS, SHARD_NAME, ShardEntry, SourceEntry, check_shard_name
-from dkfeat.store.shards.codec import planned_shards
+from dkfeat.store.shards.codec import planned_shards, shard_files, text_files
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
 
@@ -118,7 +118,7 @@ class Batch:
         # before has linked its shard, which the list shows, or lost its temporary file and fails.
         self.lock.rename(secrets.token_hex(16))
         self.storage.sweep()
-        if planned_shards(self.plan, self.storage.list(DATA, sizes=False)):
+        if planned_shards(self.plan, shard_files(self.storage).values()):
             return
         self.storage.remove(f"{META}/{plan_name(self.plan.number)}")
         if self.manifest is not None and not self.repairs:
@@ -201,6 +201,9 @@ class Batch:
             "numeric_env": numeric_env,
             "source_root": self.source_root,
         }
+        with faults_as(CommitError, f"{self.storage.url} cannot be listed"):
+            if size := sum(text_files(self.storage).values()):
+                run["text_size"] = size
         if self.changed:
             run["changed_sources"] = list(self.changed[:MOST_CHANGED])
         if len(self.changed) > MOST_CHANGED:

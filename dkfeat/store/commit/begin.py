@@ -29,6 +29,7 @@ from dkfeat.store.manifest.manifest import Manifest
 from dkfeat.store.manifest.metadata import SIDECAR_NAME
 from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.store.manifest.records import check
+from dkfeat.store.shards.codec import missing_shards, shard_files
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
 
@@ -295,7 +296,7 @@ def splits_to_repair(storage: Storage, manifest: Manifest, files: Sequence[Sourc
     SpecConflictError
         If a file of such a split has changed.
     """
-    damaged = manifest.missing(storage.list(DATA))
+    damaged = missing_shards(storage, manifest, storage.list(DATA))
     if not damaged:
         return ()
     names = ", ".join(entry.name for entry in damaged[:_SHOWN])
@@ -354,7 +355,7 @@ def check_unused(storage: Storage) -> None:
     """Raise `CommitError` if a target without a spec has files in ``data/`` or a ``_SUCCESS``."""
     foreign: list[str] = []
     with suppress(FileNotFoundError):
-        foreign = [f"{DATA}/{name}" for name in storage.list(DATA)]
+        foreign = [*shard_files(storage)]
     if storage.size(SUCCESS) is not None:
         foreign.append(SUCCESS)
     if foreign:

@@ -21,12 +21,12 @@ from dkfeat.store.commit.run_log import log_batch
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import plan_name
 from dkfeat.store.manifest.manifest import RECORDS_NAME
-from dkfeat.store.manifest.records import SHARD_NAME
-from dkfeat.store.shards.codec import planned_shards
+from dkfeat.store.manifest.records import FILE_NAME, SHARD_NAME
+from dkfeat.store.shards.codec import missing_shards, planned_shards, shard_files
 from dkfeat.store.storage import base, open_storage
 from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
 
-_SET_ASIDE = re.compile(SHARD_NAME.pattern + r"\.[0-9a-f]{32}")
+_SET_ASIDE = re.compile(FILE_NAME.pattern + r"\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,9 @@ def abort(
             # before has linked its shard, which the list shows, or lost its temporary file and fails. So no planned
             # shard appears after the list, and one list is enough. In an object store a late request can add one.
             storage.sweep()
-        names = [] if plan is None else [f"{DATA}/{name}" for name in planned_shards(plan, storage.list(DATA))]
+        files = shard_files(storage)
+        planned = {} if plan is None else planned_shards(plan, files.values())
+        names = [path for path, shard in files.items() if shard in planned]
         path = f"{META}/{plan_name(number)}"
         aborted = Aborted(number=number, removed=(*names, path)) if plan else Aborted(number=None, removed=())
         if dry_run:
@@ -126,7 +128,7 @@ def abort(
             base.passed("abort_before_plan")
             storage.remove(path)
             base.passed("abort_after_plan")
-        if manifest is not None and not manifest.missing(storage.list(DATA)):  # otherwise a run repairs it and marks it
+        if manifest is not None and not missing_shards(storage, manifest, storage.list(DATA)):  # else a run repairs it
             mark_success(storage, manifest)
             base.passed("abort_after_success")
         return aborted
@@ -139,7 +141,7 @@ def clean(
     dry_run: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Cleaned:
-    r"""Delete leftovers of dead runs: temporary files, and shards that neither a manifest nor a plan lists.
+    r"""Delete leftovers of dead runs: temporary files, and shards and text that neither a manifest nor a plan lists.
 
     dkfeat does not read these files, but they take disk space, and other Parquet readers of ``data/`` would find the
     shards. Shards of an interrupted batch stay, so that a run can resume it; see `abort`. Logs of runs are deleted if
@@ -186,9 +188,9 @@ def clean(
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
         first = _delete(storage, dict.fromkeys(storage.leftovers(), True), dry_run)  # before the list, as in `abort`
-        sizes = storage.list(DATA)
-        kept = {*(manifest.sizes() if manifest else ()), *(planned_shards(plan, sizes) if plan else ())}
-        found = {f"{DATA}/{name}": SHARD_NAME.fullmatch(name) is not None for name in sizes if name not in kept}
+        files = shard_files(storage)
+        kept = {*(manifest.sizes() if manifest else ()), *(planned_shards(plan, files.values()) if plan else ())}
+        found = {path: SHARD_NAME.fullmatch(shard) is not None for path, shard in files.items() if shard not in kept}
         if set_aside:
             found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
         last = number if plan else number - 1

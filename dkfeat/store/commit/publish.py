@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 
 from dkfeat.errors import CommitConflictError, ShardError
 from dkfeat.messages import logger_of
 from dkfeat.store.manifest.records import ShardEntry, check_shard_name
-from dkfeat.store.shards.codec import EncodedShard, check_whole
+from dkfeat.store.shards.codec import EncodedShard, TextFile, check_whole
 from dkfeat.store.storage.base import DATA, SPEC, Storage, faults_as
 
 logger = logger_of(__name__)
@@ -20,8 +21,8 @@ _IDENTITY = ("spec_fp", "split", "piece", "range", "source_sha256", "last")
 def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], *, run_id: str) -> ShardEntry | None:
     """Return the manifest record of a shard that an earlier attempt published, made from the shard alone.
 
-    The whole file is checked: its seal, page checksums, rows and footer. A damaged file is set aside under
-    the metadata folder, with a warning in the log, and the shard counts as missing.
+    The whole file is checked: its seal, page checksums, rows, footer and file of text. A damaged file is set aside
+    under the metadata folder, with a warning in the log, and the shard counts as missing.
 
     Parameters
     ----------
@@ -57,6 +58,8 @@ def existing_entry(storage: Storage, name: str, expected: Mapping[str, object], 
             for key, value in expected.items():
                 if getattr(footer, key) != value:
                     raise ShardError(f"{name}: its footer states {key}={getattr(footer, key)!r}, expected {value!r}")
+            if footer.text is not None:
+                footer.text.check(storage)
         except ShardError as fault:
             check_holder(storage, run_id)
             aside = storage.set_aside(path)
@@ -119,6 +122,13 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
     raise ShardError(f"{storage.url}/{path}: a damaged shard of this name was found and set aside {_ATTEMPTS} times")
 
 
+def publish_text(storage: Storage, name: str, data: bytes, *, run_id: str) -> TextFile:
+    """Create the file of text of a shard, before the shard, and return its record for the footer; see `publish`."""
+    with faults_as(ShardError, f"{storage.url}/{name}: cannot be written"):
+        create_or_keep(storage, name, data, before_publish=lambda: check_holder(storage, run_id))
+    return TextFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
 def check_holder(storage: Storage, run_id: str) -> None:
     """Raise `CommitConflictError` if a run does not hold the lock of the target."""
     values = storage.lock_values()
@@ -130,14 +140,16 @@ def check_holder(storage: Storage, run_id: str) -> None:
         )
 
 
-def create_or_keep(storage: Storage, name: str, data: bytes) -> None:
+def create_or_keep(
+    storage: Storage, name: str, data: bytes, *, before_publish: Callable[[], object] | None = None
+) -> None:
     """Create a file; keep an equal one of a run that died before it used the file, and set another one aside."""
     try:
-        storage.create(name, data)
+        storage.create(name, data, before_publish=before_publish)
     except (FileExistsError, FileNotFoundError):  # not found: a faster run removed our temporary file
         if storage.size(name) is None:
             raise
         if storage.size(name) != len(data) or storage.read(name) != data:
             aside = storage.set_aside(name)
             logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
-            storage.create(name, data)
+            storage.create(name, data, before_publish=before_publish)

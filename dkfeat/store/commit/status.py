@@ -13,7 +13,7 @@ from dkfeat.store.commit.run_log import RunLog, read_logs
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import BatchPlan
 from dkfeat.store.manifest.manifest import Manifest, manifest_name
-from dkfeat.store.shards.codec import planned_shards, read_footer
+from dkfeat.store.shards.codec import missing_shards, planned_shards, read_footer
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import DATA, META, Holder, Storage, faults_as
 
@@ -73,7 +73,7 @@ class Status:
     unfinished: Unfinished | None
     """Batch that is in progress or was interrupted; None if there is none."""
     missing: tuple[str, ...]
-    """Committed shards that are missing or of another size."""
+    """Committed shards that are missing, of another size, or without their file of text."""
     unlisted: tuple[str, ...]
     """Files under ``data/`` that neither a manifest nor the unfinished batch lists; readers ignore them."""
     last_run: RunLog | None = None
@@ -176,7 +176,7 @@ def status(target: str | PathLike[str] | Storage, *, storage_options: Mapping[st
             marked=marked,
             holder=holder,
             unfinished=None if plan is None else _unfinished(storage, plan, planned),
-            missing=tuple(entry.name for entry in manifest.missing(sizes)) if manifest else (),
+            missing=tuple(entry.name for entry in missing_shards(storage, manifest, sizes)) if manifest else (),
             unlisted=tuple(name for name in sizes if name not in listed and name not in planned),
             last_run=next(iter(read_logs(storage, only_newest=True)), None),
         )

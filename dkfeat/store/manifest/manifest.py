@@ -167,8 +167,14 @@ class Manifest(Head):
 
     @property
     def size(self) -> int:
-        """Size of all shards in bytes."""
-        return int(self.records.shards["size"].sum())
+        """Size of all shards and their files of text in bytes."""
+        return int(self.records.shards["size"].sum()) + self.text_size
+
+    @property
+    def text_size(self) -> int:
+        """Size of the files of text beside ``data/`` in bytes; 0 if the shards have none."""
+        size = self.run.get("text_size")
+        return size if isinstance(size, int) and size > 0 else 0
 
     def missing(self, sizes: Mapping[str, int]) -> list[ShardEntry]:
         """Return the shards that are missing or have another size in a listing of ``data/``."""

@@ -11,6 +11,8 @@ from dkfeat.canonical import Count, Name, Sha256
 from dkfeat.errors import ShardError
 
 SHARD_NAME = re.compile(r"part-([0-9]{6,12})-([0-9]{4,12})-[0-9a-f]{12}\.parquet")
+FILE_NAME = re.compile(SHARD_NAME.pattern.removesuffix("parquet") + r"[^/\0]+")
+"""Name of a shard, or of the file with the text of its rows beside ``data/``, which has another ending."""
 NO_BAD_ROWS: dict[str, int] = {}  # a shared default, since there may be a million sources
 
 

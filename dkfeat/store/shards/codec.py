@@ -19,15 +19,17 @@ import pyarrow.parquet as pq
 
 import dkfeat
 from dkfeat.blocks import BadCount, BadRow, RowBlock
-from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
+from dkfeat.canonical import Count, Name, Sha256, dumps, fingerprint, parse_object, typed, without_defaults
 from dkfeat.errors import InputError, ShardError
 from dkfeat.store.manifest.record_table import open_parquet, read_table
-from dkfeat.store.manifest.records import SHARD_NAME, Piece, ShardEntry, check
+from dkfeat.store.manifest.records import FILE_NAME, SHARD_NAME, Piece, ShardEntry, check
 from dkfeat.store.shards import columns
+from dkfeat.store.storage.base import DATA, Storage, faults_as
 
 if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.store.manifest.batch_plan import BatchPlan
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 FORMAT = 1
@@ -133,9 +135,51 @@ def planned_shards(plan: BatchPlan, names: Iterable[str]) -> dict[str, int]:
     return found
 
 
+def shard_files(storage: Storage) -> dict[str, str]:
+    """List the files in ``data/`` and the files of text beside it: their paths, and the names of their shards."""
+    shards = {f"{DATA}/{name}": name for name in storage.list(DATA, sizes=False)}
+    return shards | {name: f"{name.partition('.')[0]}.parquet" for name in text_files(storage)}
+
+
+def text_files(storage: Storage) -> dict[str, int]:
+    """Return the sizes of the files of text beside ``data/``, by their names."""
+    return {name: size for name, size in storage.list("").items() if FILE_NAME.fullmatch(name)}
+
+
+def missing_shards(storage: Storage, manifest: Manifest, sizes: Mapping[str, int]) -> list[ShardEntry]:
+    """Return the shards that are missing or have another size in a listing of ``data/``, or lack their text."""
+    missing = manifest.missing(sizes)
+    if manifest.text_size:
+        lost, texts = {each.name for each in missing}, {name.partition(".")[0] for name in text_files(storage)}
+        lost |= {each.name for each in manifest.shards if each.rows and each.name[:-8] not in texts}
+        missing = [each for each in manifest.shards if each.name in lost]
+    return missing
+
+
 def versions() -> dict[str, str]:
     """Versions of the software that determines a shard's bytes."""
     return {"dkfeat": dkfeat.__version__, "numpy": np.__version__, "pyarrow": pa.__version__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFile:
+    """File beside ``data/`` with the text of the rows of a shard."""
+
+    name: Name
+    """File name: that of the shard, with another ending."""
+    size: Count
+    """Size of the file in bytes."""
+    sha256: Sha256
+    """SHA-256 of the file."""
+
+    def check(self, storage: Storage) -> None:
+        """Raise `ShardError` unless the file is there, and whole."""
+        check(FILE_NAME.fullmatch(self.name) is not None, f"{self.name!a} is not the name of a file of text")
+        where, found = f"{storage.url}/{self.name}", None
+        with faults_as(ShardError, f"{where}: cannot be read"):
+            if storage.size(self.name) == self.size:
+                found = hashlib.sha256(storage.load(self.name, self.size)).hexdigest()
+        check(found == self.sha256, f"{where}: missing or damaged; delete it and repeat the run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +194,8 @@ class ShardFooter(Piece):
     """Number of rows of each file of a group; empty for a split of one file."""
     bad_rows: tuple[BadRow, ...] = ()
     """Rows of the piece that were set aside, in order."""
+    text: TextFile | None = None
+    """File with the text of the rows, if the layout has one and there are rows."""
 
     def to_metadata(self) -> dict[str, str]:
         """Key-value pairs of the Parquet footer, in a fixed order."""

@@ -91,7 +91,7 @@ class ShardReader:
         return self._decode(self._load(entry), entry, verify == "sha256" and entry.name not in self._checked, only)
 
     def check(self, entry: ShardEntry) -> RowBlock:
-        """Read one shard and make all checks: those of `read`, and of its seal and page checksums.
+        """Read one shard and make all checks: those of `read`, and of its seal, page checksums and file of text.
 
         Raises
         ------
@@ -102,6 +102,8 @@ class ShardReader:
         if decoding.check_seal(data) != entry.sha256:
             self._check_hash(data, entry)
             raise ShardError(f"{self._where(entry)}: damaged: its seal does not match its contents")
+        if (text := decoding.read_footer(data, self._where(entry)).text) is not None:
+            text.check(self.storage)
         return self._decode(data, entry, False)
 
     def _decode(
@@ -137,12 +139,6 @@ class ShardReader:
                 f"{self._where(entry)}: damaged: its SHA-256 is not the manifest's; delete it and repeat the run"
             )
         self._checked.add(entry.name)
-
-    def unlisted(self) -> list[str]:
-        """Return the files under ``data/`` that the manifest does not list."""
-        listed = self.manifest.sizes()
-        with faults_as(ShardError, f"{self.storage.url}/{DATA} cannot be listed"):
-            return [name for name in self.storage.list(DATA) if name not in listed]
 
     def _where(self, entry: ShardEntry) -> str:
         return f"{self.storage.url}/{DATA}/{entry.name}"
@@ -191,23 +187,24 @@ def report_of(reader: ShardReader, found: Mapping[str, str | None], labels: set[
     problems.extend(problem for name in reader.manifest.shards.names if (problem := found[name]))
     if listed is not None and not problems and not _agree(labels, set(listed), reader.spec):
         problems.append(f"{storage.url}/{META}/{reader.manifest.name}: lists other labels than its shards have")
-    unlisted = reader.unlisted()
-    strays = [name for name in unlisted if SHARD_NAME.fullmatch(name)]
+    sizes = reader.manifest.sizes()
+    with faults_as(ShardError, f"{storage.url}/{DATA} cannot be listed"):
+        others = {path: shard for path, shard in decoding.shard_files(storage).items() if shard not in sizes}
+    strays = {path: shard for path, shard in others.items() if SHARD_NAME.fullmatch(shard)}
     try:
         plan = next_batch(storage, reader.manifest)[1]
     except ShardError as fault:
         problems.append(str(fault))
-        strays = []  # they may be shards of that plan
+        strays = {}  # they may be shards of that plan
     else:
-        planned = decoding.planned_shards(plan, strays) if plan else {}
-        strays = [name for name in strays if name not in planned]
+        planned = decoding.planned_shards(plan, strays.values()) if plan else {}
+        strays = {path: shard for path, shard in strays.items() if shard not in planned}
     problems.extend(
-        f"{storage.url}/{DATA}/{name}: no manifest lists this shard, but other readers of {DATA}/ find it; "
-        "remove it with dkfeat clean"
-        for name in strays
+        f"{storage.url}/{path}: no manifest lists this shard, but other readers find it; remove it with dkfeat clean"
+        for path in strays
     )
-    n_bytes = sum(size for name, size in reader.manifest.sizes().items() if not found[name])
-    return Report(len(found), n_bytes, problems, unlisted)
+    n_bytes = reader.manifest.size - sum(sizes[name] for name, problem in found.items() if problem)
+    return Report(len(found), n_bytes, problems, [shard for path, shard in others.items() if path.startswith(DATA)])
 
 
 def _agree(labels: set[int | float], listed: set[int | float], spec: Mapping[str, Any]) -> bool:
