@@ -91,7 +91,7 @@ def told(notebook):
 
 
 def test_notebooks__are_there():
-    assert list(NOTEBOOKS) == ["01_quickstart", "02_choose_a_map", "03_cluster_run", "04_neighbors"]
+    assert list(NOTEBOOKS) == ["01_quickstart", "02_choose_a_map", "03_cluster_run", "04_neighbors", "05_corpus"]
 
 
 def test_quickstart__runs_and_tells_progress(execute):
@@ -119,12 +119,11 @@ def test_cluster_run__survives_two_deaths(execute):
     assert re.search(r"unfinished: \d+ of \d+ splits of the new batch are done", out)
 
 
-def test_neighbors__runs_and_draws(execute):
-    notebook = execute("04_neighbors")
+@pytest.mark.parametrize(("name", "count"), {"04_neighbors": 6, "05_corpus": 2}.items())
+def test_notebook__runs_and_draws(execute, name, count):
+    notebook = execute(name)
     assert told(notebook)
-    pictures = displayed(notebook, "image/png")
-    assert len(pictures) == 6
-    assert all(len(picture) > 10_000 for picture in pictures)
+    assert [len(picture) > 10_000 for picture in displayed(notebook, "image/png")] == [True] * count
 
 
 @by_name
