@@ -9,6 +9,7 @@ from dkfeat.encoders.scale import ColumnScale as ColumnScale
 from dkfeat.encoders.table import TableEncoder as TableEncoder
 from dkfeat.encoders.text import Text as Text
 from dkfeat.engine.clusters.open import open_cluster as open_cluster
+from dkfeat.engine.dataset.arrays import read_json_lines as read_json_lines
 from dkfeat.engine.dataset.arrays import read_libsvm as read_libsvm
 from dkfeat.engine.dataset.arrays import read_parquet as read_parquet
 from dkfeat.engine.dataset.dataset import open_shards as open_shards

@@ -335,6 +335,8 @@ def kind_of(hints: Sequence[Any], default: Any = None) -> dict[str, Any]:
     }
     if all(hint is bool for hint in hints):
         return {"is_flag": True} if default is False else {"type": bool}
+    if items.get(Sequence) is str:
+        return {"multiple": True, "metavar": "NAMES", "callback": _names}
     if AnyMap in hints:
         expected = 'is neither a map such as gcws nor a mapping such as \'{"map": "laplace", "params": {"beta": 0.5}}\''
         return {"type": Text("map|json", _inner_map, expected, CLASSES)}
@@ -344,8 +346,6 @@ def kind_of(hints: Sequence[Any], default: Any = None) -> dict[str, Any]:
     if Mapping in items:
         expected = "is not a parameter such as gamma=0.5 or coefficients=1,0,2"
         return {"type": Text("name=number", _named_number, expected), "multiple": True}
-    if items.get(Sequence) is str:
-        return {"multiple": True, "metavar": "NAMES", "callback": _names}
     if items.get(Sequence) is float:
         return {"type": numbers(float, "0,1,0.5; functions are for Python only")}
     if tuple in items:
@@ -389,8 +389,8 @@ def _inner_map(text: str) -> Mapping[str, Any]:
 
 
 def _named_text(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
+    name, _, value = text.rpartition("=")  # names may have the sign, n-grams have none
+    if not name:
         raise ValueError(text)
     return name, value
 

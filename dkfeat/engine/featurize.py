@@ -45,14 +45,15 @@ def featurize(
     Parameters
     ----------
     source : LibsvmSource, ParquetSource, JsonLinesSource, path, glob, folder, URL, or a list of these
-        Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, all others
-        as LIBSVM text. Options with their default values count as unset. Unset options are taken from the target if it
-        has data already, else from `like`, else from the files' metadata, else from one scan of the whole source. Its
-        option `on_bad_row` decides on rows that are malformed, violate the options, or are rejected by the map: "raise"
-        ends the run with the position of the first one, "quarantine" stores them separately, up to `max_bad_rows` of
-        those that this call adds, and ``open_shards(target).quarantine()`` reads them; the features of other rows are
-        the same as without them. A run that ended at a bad row can be continued with "quarantine". Faults of the file
-        itself, such as a truncated gzip stream, always end the run.
+        Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, those with
+        .jsonl, .ndjson or .json, also compressed, as JSON lines, all others as LIBSVM text. Options with their default
+        values count as unset. Unset options are taken from the target if it has data already, else from `like`, else
+        from the files' metadata, else from one scan of the whole source. Its option `on_bad_row` decides on rows that
+        are malformed, violate the options, or are rejected by the map: "raise" ends the run with the position of the
+        first one, "quarantine" stores them separately, up to `max_bad_rows` of those that this call adds, and
+        ``open_shards(target).quarantine()`` reads them; the features of other rows are the same as without them. A run
+        that ended at a bad row can be continued with "quarantine". Faults of the file itself, such as a truncated gzip
+        stream, always end the run.
     target : str, path or Target
         Folder for the shards, or a URL in an object store, such as ``s3://bucket/features``. A `Target` also has the
         options of its storage, and the policies for interrupted runs and for committed sources that changed.

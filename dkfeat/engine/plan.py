@@ -16,7 +16,7 @@ from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.open import Target, as_target, read_existing
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned
+from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned, warn_of_columns
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import checked_splits, column_shares, scale_warning
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
@@ -272,6 +272,7 @@ def plan(
     if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
         settings = complete(settings)
     warn_of_sizes(files)
+    warn_of_columns(settings.source, files, source, opened.like)
     made = make_plan(settings, checked_splits(settings.source, files))
     return replace(
         made,
@@ -301,15 +302,17 @@ def plan_tasks(resolved: Resolved) -> Planned:
         If a task needs more memory than a worker may use.
     """
     context, source = resolved.opened.run, resolved.source
+    manifest = None if resolved.opened.target is None else newest_manifest(context.storage)
+    committed = set() if manifest is None else {entry.name for entry in manifest.sources}
+    new = [file for file in resolved.opened.files if file.name not in committed]
     warn_of_sizes(resolved.opened.files)
+    if not (given := resolved.opened.source).is_resolved:  # else `inherit_row_options` has warned
+        warn_of_columns(source, new, given, resolved.opened.like)
     if resolved.opened.target is None:
         splits = checked_splits(source, resolved.opened.files)
         if not resolved.runs_in_driver:
             make_plan(resolved, splits).check(context.runners.get().memory_limit)
         return Planned(resolved=resolved, splits=splits)
-    manifest = newest_manifest(context.storage)
-    committed = set() if manifest is None else {entry.name for entry in manifest.sources}
-    new = [file for file in resolved.opened.files if file.name not in committed]
     recorded = f"{META}/{plan_name(1 if manifest is None else manifest.number + 1)}"
     is_recorded = not new or context.storage.size(recorded) is not None
     return Planned(resolved=resolved, splits=() if is_recorded else checked_splits(source, new))

@@ -223,8 +223,6 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         )
     if not source.is_resolved:
         source = source.inspect(opened.files)
-    if source.is_table and source.is_encoded and not is_new and opened.files:
-        _warn_of_new_columns(source, opened.files, {} if like is None else like[1]["input"])
     return Resolved(opened=opened, source=source, map=map, layout=layout)
 
 
@@ -427,7 +425,7 @@ def inherit_row_options(
     """
     if encoder is not None and encoder.takes_tables:
         check_has_columns(source, name, remedy)
-    left_out = source.label_options
+    left_out, given = source.label_options, source
     if source.label_dtype == "auto":
         source = source.replaced(label_dtype="int64" if options.get("classes") else label_dtype)
     taken = {key: value for key, value in options.items() if key not in left_out}
@@ -435,18 +433,29 @@ def inherit_row_options(
         source = inherit_source(source, name, {"input": taken}, in_full=False, remedy=remedy)
     if encoder is not None:
         source = source.replaced(encoder=encoder)
-        if encoder.takes_tables:
-            _warn_of_new_columns(source, files, options)
-    return source if "label" in left_out else source.without_absent_label(files)
+    source = source if "label" in left_out else source.without_absent_label(files)
+    warn_of_columns(source, source.files() if files is None else files, given, (name, {"input": options}))
+    return source
 
 
-def _warn_of_new_columns(source: Any, files: Sequence[SourceFile] | None, options: Mapping[str, Any]) -> None:
-    """Warn of columns that the rows of an encoder, read with these options, did not have."""
-    known = {*source.encoder.feature_names_in_, *source.read_columns, *columns_besides_features(options)}
-    new = source.columns_besides(known, files) if source.encoder.takes_all else []
-    if new:
-        text = "%s that the encoder has not seen, such as %s, ignored; use a new target to encode more columns"
-        logger.warning(text, counted(len(new), "column"), printable(new[0]))
+def warn_of_columns(source: Any, files: Sequence[SourceFile], given: Any, like: Any = None) -> None:
+    """Warn of columns of files that are ignored or lacking.
+
+    Parameters
+    ----------
+    source : Source
+        Source of the rows.
+    files : sequence of SourceFile
+    given : Source
+        Source as the caller passed it; if it names the columns to read, others are ignored on purpose.
+    like : tuple of str and mapping, or None
+        Name and spec of other rows, which may have columns for uses that these rows do not have.
+    """
+    known, is_named = None, bool(getattr(given, "features", None) or getattr(given, "types", None))
+    if source.is_table and source.is_encoded and source.encoder.takes_all and not is_named:
+        others = columns_besides_features({} if like is None else like[1]["input"])
+        known = {*source.encoder.feature_names_in_, *source.read_columns, *others}
+    source.warn_of_columns(files, known)
 
 
 def check_has_columns(source: Source, name: str, remedy: str) -> None:

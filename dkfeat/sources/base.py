@@ -366,6 +366,12 @@ class Source(ABC):
         """Return the source without a column of labels if its files do not have that column."""
         return self
 
+    def warn_of_columns(self, files: Sequence[SourceFile], known: Collection[str] | None) -> None:  # noqa: B027  # text has no columns
+        """Warn of columns of files that are not among the known ones, and of those that are read, but files lack.
+
+        If `known` is None, other columns are left out on purpose.
+        """
+
     def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts
         """Return the number of rows of a split; None if the rows must be read to count them."""
         return None

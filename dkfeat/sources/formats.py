@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.errors import ConfigError
-from dkfeat.messages import nearest
+from dkfeat.messages import nearest, printable
 
 if TYPE_CHECKING:
     from dkfeat.sources.base import Source
@@ -46,13 +46,22 @@ def format_class(name: str) -> type[Any]:
 def format_of(paths: Sequence[str]) -> str:
     """Return the name of the format whose class recognises the paths.
 
+    Raises
+    ------
+    ConfigError
+        If the paths are those of several formats.
+
     Examples
     --------
     >>> format_of(["day-*.parquet"]), format_of(["rows.svm"])
     ('parquet', 'libsvm')
     """
     default, *others = FORMATS
-    return next((name for name in others if format_class(name).recognises(paths)), default)
+    found = {next((name for name in others if format_class(name).recognises([path])), default): path for path in paths}
+    if len(found) > 1:
+        shown = ", ".join(f"{name} (such as {printable(path)})" for name, path in found.items())
+        raise ConfigError(f"the paths are of several formats, {shown}; give those of one, or pass --format (format=)")
+    return next(iter(found))
 
 
 def as_source(
@@ -102,12 +111,10 @@ def _own_options(name: str, paths: Sequence[str], options: Mapping[str, Any]) ->
     given = {key: value for key, value in options.items() if not (key in defaults and _equal(value, defaults[key]))}
     foreign = sorted(given.keys() - known[name].keys())
     if foreign:
-        from dkfeat.messages import printable  # late: help pages do not need it
-
         others = [of for of in FORMATS if known[of].keys() >= set(foreign)]
         to_do = "leave it out" if others else nearest(foreign[0], list(known[name]), "options")
         if others and name == next(iter(FORMATS)):
-            to_do = f"pass --format {others[0]} (in a job file, format: {others[0]})"
+            to_do = f"pass --format {' or '.join(others)} (in a job file, format: {others[0]})"
         raise ConfigError(f"{printable(paths[0])} is read as {name}, which has no option {', '.join(foreign)}; {to_do}")
     return given
 

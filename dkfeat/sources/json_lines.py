@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import BytesIO
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,11 +18,11 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from dkfeat.blocks import BadRow, SourceFile, Split
-from dkfeat.errors import ConfigError, DkfeatError
+from dkfeat.errors import ConfigError, DkfeatError, ParseError
 from dkfeat.filesystems.urls import identifying
-from dkfeat.messages import printable
+from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.contents import COMPRESSIONS, check_unchanged, open_content
-from dkfeat.sources.libsvm.parser import NO_LIMIT, parse_error
+from dkfeat.sources.libsvm.parser import NO_LIMIT, parse_error, quoted
 from dkfeat.sources.lines import LineTooLongError, LineWindow, cut_text, line_table
 from dkfeat.sources.options import parse_size
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError, passing_rows
@@ -28,20 +31,25 @@ from dkfeat.sources.parquet.schema import Schema, check_schema
 from dkfeat.sources.pieces import cut_message, shown_text
 from dkfeat.sources.table_source import TableSource
 
-ENDINGS = (".jsonl", ".ndjson")
+logger = logger_of(__name__)
+
+_NAME = re.compile(rf".*\.(jsonl?|ndjson)({'|'.join(map(re.escape, COMPRESSIONS))})?\*?", re.DOTALL)
 _PLAIN = {"bool": pa.bool_(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
-_TYPES = {**_PLAIN, **{f"list<{name}>": pa.list_(kind) for name, kind in _PLAIN.items()}}
-_NAMES = {bool: "bool", int: "int64", float: "float64", str: "string"}
-_NO_OBJECT = "expected one JSON object in the line"
+_UNREAD = {"null": pa.null(), "object": pa.struct([])}
+_TYPES = {**_PLAIN, **{f"list<{name}>": pa.list_(kind) for name, kind in _PLAIN.items()}, **_UNREAD}
+_NAMES_OF_TYPES = {kind: name for name, kind in _TYPES.items()}
+_NAMES = {bool: "bool", int: "int64", float: "float64", str: "string", dict: "object"}
+_WIDE = "int64 beyond 2^53"
 _OBJECT = re.compile(rb"\s*\{.*\}\s*", re.DOTALL)
-_HEAD_BYTES = 4 << 20
+_HEAD_BYTES, _LEAST_HEAD_BYTES = 4 << 20, 64 << 10
+_MOST_HEADS, _HEAD_THREADS = 1_000, 16
 
 
 def _kinds(value: Any) -> set[str]:
     """Return the type of a value, or those of the items of a list; empty if there is none."""
     if isinstance(value, list):
-        return {f"list<{kind}>" for item in value for kind in _kinds(item)} & _TYPES.keys()
-    return {_NAMES[type(value)]} if type(value) in _NAMES else set()
+        return {kind if (kind := f"list<{item}>") in _TYPES else "object" for item in set().union(*map(_kinds, value))}
+    return set() if value is None else {_NAMES[type(value)]}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,7 +58,8 @@ class JsonLinesSource(TableSource):
 
     Columns have the roles that they have in a `ParquetSource`, and a member that a line lacks is null. Types of the
     columns are settled once for the whole source by `types`; a value of another type is an error with the number of its
-    line, or its row is set aside. Objects in objects and lists of them are not read. Blank lines are not rows.
+    line, or its row is set aside. Objects in objects and lists of them are not read. Blank lines are not rows. A run
+    warns of new files whose first lines lack a column that is read, or have others.
 
     Files with the suffixes .gz, .bz2, .xz and .zst are decompressed while they are read, each as one split.
 
@@ -61,7 +70,7 @@ class JsonLinesSource(TableSource):
 
     Examples
     --------
-    >>> source = JsonLinesSource("docs-*.jsonl.gz", label=None, id="url", types=["url=string", "text=string"])
+    >>> source = JsonLinesSource("docs-*.jsonl.gz", label=None, id="url", types={"url": "string", "text": "string"})
     >>> source.types
     ('url=string', 'text=string')
     """
@@ -69,10 +78,11 @@ class JsonLinesSource(TableSource):
     kind: ClassVar[str] = "jsonl"
     _to_resolve: ClassVar[tuple[str, ...]] = ("types", *TableSource._to_resolve)
 
-    types: Sequence[str] | None = field(default=None, kw_only=True)
+    types: Sequence[str] | Mapping[str, str] | None = field(default=None, kw_only=True)
     """Columns with their types, such as ``text=string``; others are not read. Types are bool, int64, float64, string,
     and lists of these such as ``list<string>``. None: found in the first 4 MiB of the first file that has rows. There,
-    integers and other numbers together are float64, as all numbers of features are; other mixtures are an error."""
+    integers are float64, as numbers of features are, but int64 for labels, categories and columns that shards keep, and
+    beyond 2^53; columns of objects, and those without a value (null), are left out; other mixtures are an error."""
     max_line_bytes: int | str = field(default="256MiB", kw_only=True)
     """Maximum length of a line; a longer line is an error. It bounds the memory that a file can require. Stored as a
     number of bytes."""
@@ -81,28 +91,33 @@ class JsonLinesSource(TableSource):
         TableSource.__post_init__(self)  # classes with slots have no super()
         self._set("max_line_bytes", parse_size("max_line_bytes", self.max_line_bytes))
         if self.types is not None:
-            self._set("types", (self.types,) if isinstance(self.types, str) else tuple(self.types))
+            given = [self.types] if isinstance(self.types, str) else self.types
+            pairs = [f"{name}={kind}" for name, kind in given.items()] if isinstance(given, Mapping) else given
+            self._set("types", tuple(pairs))
             for text in self.types:
-                if str(text).rpartition("=")[2] not in _TYPES or not str(text).rpartition("=")[0]:
+                _, equals, kind = str(text).rpartition("=")
+                if not equals or kind not in _TYPES:
                     raise ConfigError(f"types has {text!r:.100}, but it must be NAME=TYPE, of {', '.join(_TYPES)}")
 
     @classmethod
     def recognises(cls, paths: Sequence[str]) -> bool:
-        """Return True if all paths have a suffix of JSON lines.
+        """Return True if all paths have a suffix of JSON lines, which may end with ``*``.
 
         Examples
         --------
         >>> JsonLinesSource.recognises(["day-*.jsonl.zst"]), JsonLinesSource.recognises(["rows.svm"])
         (True, False)
         """
-        endings = tuple(one + other for one in ENDINGS for other in ("", *COMPRESSIONS))
-        return all(identifying(path).lower().endswith(endings) for path in paths)
+        return all(_NAME.fullmatch(identifying(path).lower()) for path in paths)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:
         """Return the source with the options that the first lines of its first file with rows determine."""
         source = self
         if self.types is None and files:
-            source = self.replaced(types=next(filter(None, map(self._found_types, files)), ()))
+            types = next(filter(None, map(self._found_types, files)), ())
+            if not types:
+                self._check_first_line(files)
+            source = self.replaced(types=types)
         return super(JsonLinesSource, source).inspect(files)
 
     def schema_of(self, file: SourceFile) -> pa.Schema:
@@ -110,33 +125,61 @@ class JsonLinesSource(TableSource):
         types = self._found_types(file) if self.types is None else self.types
         return pa.schema([(name, _TYPES[kind]) for name, _, kind in (text.rpartition("=") for text in types)])
 
+    def column_error(self, file: SourceFile, column: str | None, reason: str) -> DkfeatError:
+        """Make an error about a column of a file, or about all."""
+        return ParseError(reason if column is None else f"column {column}: {reason}", path=printable(file.url))
+
+    def warn_of_columns(self, files: Sequence[SourceFile], known: Collection[str] | None) -> None:
+        """Warn of members in the first lines of files that are not known, and of columns that these do not have."""
+        read = {*self.read_columns}
+
+        def names_in(file: SourceFile) -> Collection[str]:
+            found = _members(self, file, _LEAST_HEAD_BYTES).keys()
+            return _members(self, file, _HEAD_BYTES).keys() if read - found else found
+
+        with ThreadPoolExecutor(_HEAD_THREADS) as pool:
+            names = dict(zip(files, pool.map(names_in, files), strict=True))
+        if known is not None:
+            self._warn_of_new(sorted({*chain.from_iterable(names.values())} - {*known}))
+        if lacking := [file for file, found in names.items() if found and read - {*found}]:
+            missing = printable(", ".join(sorted(read - {*names[lacking[0]]})))
+            text = "%s: its first lines have no member %s, which is null if a line lacks it; compare the names (so %s)"
+            logger.warning(text, printable(lacking[0].url), missing, counted(len(lacking), "file"))
+
     def _found_types(self, file: SourceFile) -> tuple[str, ...]:
         """Find the types of the columns in the first lines of a file."""
-        exact = {self.label, self.query_id, *self.kept_columns.values()}
-        found: dict[str, set[str]] = {}
-        for line in self._head(file).splitlines():
-            with suppress(ValueError, RecursionError):  # a bad line is found when it is read
-                row = json.loads(line)
-                for name, value in row.items() if isinstance(row, dict) else ():
-                    found.setdefault(name, set()).update(_kinds(value))
-        for name, kinds in found.items():
-            if "int64" in kinds and ("float64" in kinds or name not in exact):
-                kinds.remove("int64")
-                kinds.add("float64")
+        categories = getattr(self.encoder, "categories", None) or ()
+        exact = {self.label, self.query_id, *self.kept_columns.values(), *categories}
+        types = []
+        for name, found in _members(self, file, _HEAD_BYTES).items():
+            kinds = found - {_WIDE} or {"string" if name in self.texts else "null"}
+            if "int64" in kinds and ("float64" in kinds or not (name in exact or _WIDE in found)):
+                kinds = kinds - {"int64"} | {"float64"}
             if {"list<int64>", "list<float64>"} <= kinds:
-                kinds.remove("list<int64>")
+                kinds -= {"list<int64>"}
             if len(kinds) > 1:
-                types = " and ".join(sorted(kinds))
-                raise ConfigError(
-                    f"{printable(file.url)}: column {printable(name)} has values of the types {types}; make them "
-                    "equal in all lines, or pass types= (--types) without this column"
+                reason = (
+                    f"has values of the types {' and '.join(sorted(kinds))}; make them equal in all lines, or pass "
+                    "types= (--types) with one for each column to read; then lines with another are errors or set aside"
                 )
-        return tuple(f"{name}={kind}" for name, kinds in found.items() for kind in kinds)
+                raise self.column_error(file, printable(name), reason)
+            types.append(f"{name}={min(kinds)}")
+        return tuple(types)
 
-    def _head(self, file: SourceFile) -> bytes:
+    def _check_first_line(self, files: Sequence[SourceFile]) -> None:
+        """Raise an error about the first line that is not blank if it is no object."""
+        for file in files:
+            head, nothing = self._head(file, _HEAD_BYTES), pa.schema([])
+            text = head.lstrip()
+            line = text.partition(b"\n")[0] + b"\n"
+            if text and (reason := _parsed([line], nothing)[1] or _reason(line, nothing)):
+                reason += "; JSON of other shape, such as an array, is converted by jq -c '.[]' for instance"
+                raise parse_error(reason, file, len(head) - len(text), 1, self.storage_options)
+
+    def _head(self, file: SourceFile, n_bytes: int) -> bytes:
         """Read the first whole lines of a file."""
         with open_content(file, 0, self.storage_options) as stream:
-            window = LineWindow(stream, 0, _HEAD_BYTES, max_line_bytes=int(self.max_line_bytes))
+            window = LineWindow(stream, 0, n_bytes, max_line_bytes=int(self.max_line_bytes))
             parts = []
             with suppress(LineTooLongError):
                 while window.advance():
@@ -163,11 +206,11 @@ class JsonLinesSource(TableSource):
         file = split.file
         check_unchanged(file, self.storage_options)
         schema = self.schema_of(file)
-        check_schema(self, Schema(schema, file))
+        check_schema(self, Schema(self, schema, file))
         start, stop = (split.start, split.stop) if file.compression is None else (0, NO_LIMIT)
         with open_content(file, max(start - 1, 0), self.storage_options) as stream:
             window = LineWindow(stream, start, stop, max_line_bytes=int(self.max_line_bytes))
-            yield _LineReader(self, split, window, pa.schema([schema.field(name) for name in columns]))
+            yield _LineReader(self, split, window, [schema.field(name) for name in columns])
 
     def stored_rows(self, split: Split, bad: Collection[tuple[int, int]]) -> Iterator[pa.Table]:
         """See `Source.stored_rows`."""
@@ -184,8 +227,10 @@ class _LineReader:
 
     n_rows: int | None = None
 
-    def __init__(self, source: JsonLinesSource, split: Split, window: LineWindow, schema: pa.Schema) -> None:
-        self._source, self._file, self._window, self._schema = source, split.file, window, schema
+    def __init__(self, source: JsonLinesSource, split: Split, window: LineWindow, fields: Sequence[pa.Field]) -> None:
+        self._source, self._file, self._window = source, split.file, window
+        self._schema = pa.schema([field for field in fields if field.type not in _UNREAD.values()])
+        self._unread = {field.name: field.type for field in fields if field.type in _UNREAD.values()}
         whole = source.schema_of(split.file)
         self._condition = None if source.filters is None else condition_of(source.filters, whole, split.file)
         self.first_row = split.start if split.file.compression is None else 0
@@ -215,6 +260,7 @@ class _LineReader:
             shown = np.flatnonzero([not line.isspace() for line in lines])
             good, table = self._parsed([lines[at] for at in shown], offsets[shown], numbers[shown])
             rows, columns = shown[good], {name: table[name].combine_chunks() for name in table.column_names}
+            columns |= {name: pa.nulls(len(good), kind) for name, kind in self._unread.items()}
             if self._condition is not None:
                 passing, columns = passing_rows(self._condition, columns, np.arange(len(rows)))
                 rows = rows[passing]
@@ -233,7 +279,7 @@ class _LineReader:
         good, tables, pending = list[int](), [self._schema.empty_table()], [(0, len(lines))]
         while pending:
             start, stop = pending.pop()
-            table, reason = self._table(lines[start:stop])
+            table, reason = _parsed(lines[start:stop], self._schema)
             if table is not None:
                 good += range(start, stop)
                 tables.append(table)
@@ -247,33 +293,54 @@ class _LineReader:
                 raise parse_error(reason, self._file, int(offsets[start]), 1, self._source.storage_options)
         return good, pa.concat_tables(tables)
 
-    def _table(self, lines: list[bytes]) -> tuple[pa.Table | None, str]:
-        """Parse lines of one object each; for others, or bad ones, return None and the reason."""
-        if not all(line[:1] + line[-2:-1] == b"{}" or _OBJECT.fullmatch(line) for line in lines):
-            return None, _NO_OBJECT
-        if not self._schema.names or not lines:
-            return self._schema.empty_table(), ""
-        try:
-            table = _read(b"".join(lines), self._schema)
-        except pa.ArrowException as fault:
-            return None, self._reason(lines[0]) or printable(str(fault))
-        return (table, "") if table.num_rows == len(lines) else (None, _NO_OBJECT)
 
-    def _reason(self, line: bytes) -> str:
-        """Return the reason for which a line cannot be parsed; empty for others."""
-        try:
-            json.loads(line)
-        except (ValueError, RecursionError) as fault:
-            return f"no JSON: {printable(str(fault))}"
-        for column in self._schema:
-            try:
-                _read(line, pa.schema([column]))
-            except pa.ArrowException:
-                return f"column {printable(column.name)}: no {column.type}, its type by types (--types)"
-        return ""
+def _parsed(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table | None, str]:
+    """Parse lines of one object each; for others, or bad ones, return None and the reason."""
+    reason = f"expected one JSON object in the line, got {quoted(lines[0].strip())}" if lines else ""
+    if not all(line[:1] + line[-2:-1] == b"{}" or _OBJECT.fullmatch(line) for line in lines):
+        return None, reason
+    if not schema.names or not lines:
+        return schema.empty_table(), ""
+    try:
+        table = _read(b"".join(lines), schema)
+    except pa.ArrowException as fault:
+        return None, _reason(lines[0], schema) or printable(str(fault))
+    return (table, "") if table.num_rows == len(lines) else (None, reason)
+
+
+def _reason(line: bytes, schema: pa.Schema) -> str:
+    """Return the reason for which a line cannot be parsed; empty for others."""
+    column = None
+    try:
+        row = json.loads(line)
+        for column in (None, *schema):  # without columns other faults are found
+            _read(line, pa.schema([] if column is None else [column]))
+    except (ValueError, RecursionError, pa.ArrowException) as fault:
+        cause = printable(str(fault).removeprefix("JSON parse error: ").removesuffix(" in row 0"))
+        if column is None:
+            return f"no JSON: {cause}"
+        kind, value = _NAMES_OF_TYPES[column.type], quoted(json.dumps(row.get(column.name)).encode())
+        more = f": {cause}" if "twice" in cause else ""  # others say that the type is another
+        return f"column {printable(column.name)}: expected {kind} by types (--types), got {value}{more}"
+    return ""
 
 
 def _read(text: bytes, schema: pa.Schema) -> pa.Table:
     options = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
     parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     return pj.read_json(pa.BufferReader(text), options, parsing)
+
+
+@lru_cache(_MOST_HEADS)
+def _members(source: JsonLinesSource, file: SourceFile, n_bytes: int) -> dict[str, set[str]]:
+    """Find the members in the first lines of a file, with the types of their values; cached for the file as listed."""
+    found: dict[str, set[str]] = {}
+    for line in source._head(file, n_bytes).splitlines():
+        with suppress(ValueError, RecursionError):  # a bad line is found when it is read
+            row = json.loads(line)
+            for name, value in row.items() if isinstance(row, dict) else ():
+                kinds = found.setdefault(name, set())
+                kinds |= _kinds(value)
+                if isinstance(value, int) and 2**53 < abs(value) < 2**63:
+                    kinds.add(_WIDE)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, ParquetError
-from dkfeat.messages import printable
+from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.base import SplitScan
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError
@@ -36,6 +36,8 @@ from dkfeat.sources.pieces import MOST_BAD_ROWS, REFUSED, Piece, RejectedRow, jo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+logger = logger_of(__name__)
 
 _MOST_ROWS = 2**31 - 1
 
@@ -97,16 +99,21 @@ class TableSource(ParquetOptions):
         schema = self.schema_of((self.files() if files is None else files)[0])
         return self if self.label in schema.names else self.replaced(label=None)
 
-    def columns_besides(self, known: set[str], files: Sequence[SourceFile] | None = None) -> list[str]:
-        """Return the names of the columns of the last file without some, and without the index of a pandas table."""
-        file = (self.files() if files is None else files)[-1]
-        return Schema(self.schema_of(file), file).columns(known)
+    def warn_of_columns(self, files: Sequence[SourceFile], known: Collection[str] | None) -> None:
+        """Warn of columns of the last file that are not among the known ones; a file that lacks one is an error."""
+        if files and known is not None:
+            self._warn_of_new(Schema(self, self.schema_of(files[-1]), files[-1]).columns({*known}))
+
+    def _warn_of_new(self, names: Sequence[str]) -> None:
+        if names:
+            text = "%s that the encoder has not seen, such as %s, ignored; use a new target to encode more columns"
+            logger.warning(text, counted(len(names), "column"), printable(names[0]))
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:
         """Return the source with the options that the schema of the first file determines."""
         if self.is_resolved or not files:
             return self
-        return self.replaced(**options_of_schema(self, Schema(self.schema_of(files[0]), files[0])))
+        return self.replaced(**options_of_schema(self, Schema(self, self.schema_of(files[0]), files[0])))
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
         """Count a split's rows and read its labels; if the number of features is unknown, read features too.
@@ -186,11 +193,8 @@ class TableSource(ParquetOptions):
                     integers = integer_features(self, batch) if integers is None else integers
                     rounded = rounded or first_rounded(self, batch, first_row, integers)
                 except MemoryError as fault:
-                    raise ParquetError(
-                        f"{len(batch.rows):,} rows need more memory than there is",
-                        path=printable(split.file.url),
-                        row_group=batch.row_group,
-                    ) from fault
+                    reason = f"{len(batch.rows):,} rows need more memory than there is"
+                    raise self.column_error(split.file, None, reason) from fault
                 del batch
                 first = 0
                 while first < rows.n_rows or bad:

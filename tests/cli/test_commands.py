@@ -224,13 +224,17 @@ def test_mistakes__exit_2_without_a_traceback(arguments, words, tmp_path, monkey
     assert words in run(*arguments, status=2).stderr
 
 
-def test_csv__is_named_as_what_it_may_be(tmp_path):
-    (tmp_path / "rows.csv").write_text("a,b,label\n1,2,0\n")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b,label\n1,2,0\n", "'a,b,label'; if this is CSV, write it as Parquet"),
+        ('{"a":1,"b":2}\n', """'{"a":1,"b":2}'; if this is JSON lines, pass --format jsonl"""),
+    ],
+)
+def test_other_text__is_named_as_what_it_may_be(text, words, tmp_path):
+    (tmp_path / "rows.csv").write_text(text)
     outcome = run("featurize", tmp_path / "rows.csv", "--out", tmp_path / "out", status=2)
-    assert (
-        "rows.csv:1:1: expected a number as label, got 'a,b,label'; if this is CSV, write it as Parquet"
-        in outcome.stderr
-    )
+    assert f"rows.csv:1:1: expected a number as label, got {words}" in outcome.stderr
 
 
 @pytest.mark.parametrize("command", ["abort", "clean", "inspect", "quarantine", "report", "status", "train", "verify"])

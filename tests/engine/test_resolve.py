@@ -149,6 +149,9 @@ def test_as_source__options_twice(source):
         as_source(source, {"anon": True})
     assert as_source(source) is source
     assert as_source(["a.svm", "b.svm"]).urlpath == ("a.svm", "b.svm")
+    assert as_source(["a.jsonl*", "b.JSON.gz"]).kind == "jsonl"
+    with pytest.raises(ConfigError, match=r"several formats, jsonl \(such as a.jsonl\), parquet \(such as b.pq\)"):
+        as_source(["a.jsonl", "b.pq"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -20,11 +20,10 @@ from dkfeat.blocks import Split
 from dkfeat.engine.scan import scan
 from dkfeat.errors import ConfigError
 from dkfeat.sources.base import Source
+from dkfeat.sources.json_lines import JsonLinesSource
 from dkfeat.sources.libsvm.source import LibsvmSource
 from dkfeat.sources.parquet.source import ParquetSource
 from dkfeat.sources.pieces import join_blocks
-
-S = TypeVar("S", LibsvmSource, ParquetSource)
 
 
 def block_arrays(
@@ -192,7 +191,51 @@ def read_parquet(
     return _arrays(_source(ParquetSource, urlpath, {**options, "features": features, "label": label}))
 
 
-def _source(cls: type[S], urlpath: str | Sequence[str], options: dict[str, Any]) -> S:
+def read_json_lines(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array, ...]:
+    r"""Dask arrays of JSON lines, with one block for each split of the files; rows are read during computation.
+
+    Nothing is written. Row chunks are unknown (NaN), unless a scan must find options, as for float labels that may all
+    be integers.
+
+    Parameters
+    ----------
+    urlpath : str or sequence of str
+        Path, glob or fsspec URL, or several. A compressed file is one block.
+    **options
+        Options of `dkfeat.JsonLinesSource`, such as `features`, `label`, `weight`, `query_id`, `types` or `filters`.
+        Weights and query ids are returned too.
+
+    Returns
+    -------
+    X, y, qid, weight : dask.array.Array
+        As from `dkfeat.read_parquet`.
+
+    Raises
+    ------
+    dkfeat.errors.SourceNotFoundError
+        If no file matches.
+    dkfeat.errors.ParseError
+        If a column is missing or of another type; during computation also for a line that is no object.
+    dkfeat.errors.SpecConflictError
+        When a block is computed, if its file has changed since it was listed.
+
+    See Also
+    --------
+    dkfeat.read_parquet : The same rows from Parquet files.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.jsonl"
+    >>> _ = path.write_text('{"a": 0.5, "b": 0, "label": 1}\n{"a": 0, "b": 2, "label": -1}\n')
+    >>> X, y = read_json_lines(str(path))
+    >>> X.compute().toarray().tolist(), y.compute().tolist()
+    ([[0.5, 0.0], [0.0, 2.0]], [1, -1])
+    """
+    return _arrays(_source(JsonLinesSource, urlpath, options))
+
+
+def _source(cls: type[Source], urlpath: str | Sequence[str], options: dict[str, Any]) -> Source:
     """Make the source of the arrays; options that leave rows out or keep further columns are errors."""
     for name in ("on_bad_row", "max_bad_rows", "keep", "id"):
         if name in options:

@@ -29,6 +29,7 @@ _COUNT_BYTES = 1 << 20
 MOST_COUNTED_BYTES = 1 << 26  # more is not read again for the number of a line in a warning
 _TOKEN = re.compile(rb"[^ \t\r\n#]{0,%d}" % (4 * _SHOWN_CHARACTERS + 1))  # UTF-8 has at most four bytes per character
 _COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
+_JSON = "if this is JSON lines, pass --format jsonl, or dkfeat.JsonLinesSource"
 
 _MESSAGES = {
     loop.BAD_LABEL: "expected a number as label, got {token}",
@@ -117,11 +118,12 @@ def message_of(
     unprintable = next((byte for byte in token if byte < 32 or byte > 126), None)
     if unprintable is not None and status in _TEXT_EXPECTED:
         return f"this is not LIBSVM text: byte 0x{unprintable:02X} in {shown}"
-    has_commas = status == loop.BAD_LABEL and not rules.multilabel and b"," in token
+    has_commas = not rules.multilabel and b"," in token
+    hint = f"; {_JSON}" if token.startswith(b"{") else f"; {_COMMAS}" if has_commas else ""
     if status in (loop.HUGE_INDEX, loop.INDEX_RANGE) and n_features in (None, 2**63 - 1):
         return f"{shown} is beyond the highest index that any source can have, {rules.highest:,}"
     return _MESSAGES[status].format(
-        token=f"{shown}; {_COMMAS}" if has_commas else shown,
+        token=shown + (hint if status == loop.BAD_LABEL else ""),
         n_features="not given" if n_features is None else f"{n_features:,}",
         highest=rules.highest,
         last=last,

@@ -192,7 +192,7 @@ def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile
     ParquetError
         If a column does not match the source.
     """
-    check_schema(options, Schema(parquet.schema_arrow, file))
+    check_schema(options, Schema(options, parquet.schema_arrow, file))
     metadata = parquet.metadata
     groups = range(metadata.num_row_groups)
     rows = tuple(metadata.row_group(group).num_rows for group in groups)

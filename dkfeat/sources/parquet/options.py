@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dkfeat.blocks import KEPT_TYPES, RESERVED, SourceFile
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, DkfeatError, ParquetError
 from dkfeat.messages import printable
 from dkfeat.sources.base import Source
 from dkfeat.sources.options import declared_words
@@ -151,6 +151,10 @@ class ParquetOptions(Source):
         """Distinct columns that filters compare."""
         filters: Filters = self.filters or ()
         return tuple(dict.fromkeys(column for alternative in filters for column, _, _ in alternative))
+
+    def column_error(self, file: SourceFile, column: str | None, reason: str) -> DkfeatError:
+        """Make an error about a column of a file, or about all."""
+        return ParquetError(reason, path=printable(file.url), column=column)
 
     @property
     def texts(self) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dkfeat.blocks import KEPT_TYPES, SourceFile
-from dkfeat.errors import ConfigError, InputError, ParquetError
+from dkfeat.errors import ConfigError, DkfeatError, InputError
 from dkfeat.messages import meant, printable
 from dkfeat.sources.find import warn_of_left_out
 from dkfeat.sources.options import dtype_of_labels
@@ -18,7 +18,7 @@ from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, storage_
 _VECTOR = "features"
 _PAIR = ("indices", "values")
 _SHOWN = 12
-_NOT_NUMBERS = "features are read as numbers; all columns are encoded by default for gcws and dart, else with encoder="
+_NOT_NUMBERS = "features are read as numbers; gcws and dart encode all columns, other maps with encoder= or --text"
 _FLAGS = {"query_id": "--query-column"}
 """Command-line options whose name differs from that of their parameter."""
 
@@ -28,20 +28,21 @@ class Schema:
 
     Raises
     ------
-    ParquetError
+    ParquetError, ParseError
         If a method finds no such column, or several; the error names the file and the column.
     """
 
-    def __init__(self, schema: pa.Schema, file: SourceFile) -> None:
+    def __init__(self, options: ParquetOptions, schema: pa.Schema, file: SourceFile) -> None:
+        self._options, self._file = options, file
         self._names = schema.names
         self._counts = Counter(schema.names)
         self._index = _pandas_index(schema)
         self._types = {item.name: storage_type(item.type) for item in schema}
         self.path = printable(file.url)
 
-    def error(self, column: str, reason: str) -> ParquetError:
+    def error(self, column: str, reason: str) -> DkfeatError:
         """Make an error about a column."""
-        return ParquetError(reason, path=self.path, column=printable(column))
+        return self._options.column_error(self._file, printable(column), reason)
 
     def type_of(self, column: str, use: str) -> pa.DataType:
         """Return the type of a column that is read for the option `use`."""
@@ -71,7 +72,7 @@ class Schema:
         try:
             encoder.check_schema(pa.schema([(name, self._types[name]) for name in names if name in self._types]))
         except InputError as fault:
-            raise ParquetError(str(fault), path=self.path) from None
+            raise self._options.column_error(self._file, None, str(fault)) from None
 
     def has_vector(self, column: str) -> bool:
         """Return True if there is a column of this name that holds vectors or structs."""
@@ -132,10 +133,7 @@ def options_of_schema(options: ParquetOptions, schema: Schema) -> dict[str, Any]
             )
             raise schema.error(_VECTOR, reason)
         if "" in features:
-            reason = (
-                "a column of numbers without a name; name it in the file, or name the columns to read by "
-                "features= (--features)"
-            )
+            reason = "a column without a name; name it in the file, or name those to read by features= (--features)"
             raise schema.error("''", reason)
     elif is_table and options.is_encoded:
         schema.check_encoder(options.encoder, features)
@@ -193,8 +191,11 @@ def check_schema(options: ParquetOptions, schema: Schema) -> None:
 
 
 def _check_texts(options: ParquetOptions, schema: Schema) -> None:
-    """Check that there are columns of text for n-grams."""
+    """Check that there are columns of text for n-grams, which are among the features."""
     for name in options.texts:
+        if options.features and name not in options.features:
+            reason = "is not in features= (--features), but in text= (--text); name it in both, or leave features out"
+            raise schema.error(name, reason)
         kind = schema.type_of(name, "text")
         if not is_text(kind) and not pa.types.is_null(kind):
             raise schema.error(name, f"is {kind}, but n-grams are made of text; convert it, or name another column")

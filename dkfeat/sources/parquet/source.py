@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +28,6 @@ from dkfeat.sources.parquet.files import (
     warn_of_other_endings,
 )
 from dkfeat.sources.table_source import TableSource
-
-if TYPE_CHECKING:
-    pass
-
 
 _MOST_FOOTERS = 20_000
 _FOOTER_THREADS = 16

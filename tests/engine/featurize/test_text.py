@@ -135,8 +135,13 @@ def test_sets__are_those_of_text_alone(folder):
     words = (folder / "*.parquet", "--no-label", "--text", "body=word 2", "--map", "minhash", "--seed", 5)
     assert run("featurize", *words, "--out", folder / "sets").exit_code == 0
     assert dkfeat.open_shards(folder / "sets").encoder.feature_names_in_.tolist() == ["body"]
-    refused = run("featurize", *words, "--features", "body,age", "--out", folder / "table")
-    assert (refused.exit_code, "dart" in refused.stderr) == (2, True)
+    for more, message in (
+        (["--features", "body,age"], "dart"),
+        (["--features", "age"], "column body: is not in features= (--features), but in text= (--text)"),
+        (["--text", "a=b=word 1"], "column a=b: there is no such column"),
+    ):
+        refused = run("featurize", *words, *more, "--out", folder / "table")
+        assert (refused.exit_code, message in refused.stderr) == (2, True)
 
 
 def test_job_files__take_the_text(folder):

@@ -137,7 +137,7 @@ SCHEMAS = [
         "column label: there is no such column: the file has x; pass label= .--label., or label=None",
     ),
     ({}, {}, "column features: no column of numbers is left"),
-    ({"": [1, 2], "x": [1, 2]}, {}, "column '': a column of numbers without a name; .* by features="),
+    ({"": [1, 2], "x": [1, 2]}, {}, "column '': a column without a name; .* by features="),
     ({}, {"features": "y"}, "column y: .*: the file has label; pass features= .--features.$"),
     (X, {"label": "labels"}, "column labels: there is no such column: the file has x, label; did you mean 'label'.$"),
     (X, {"query_id": "session"}, "column session: .*; pass query_id= .--query-column.$"),
