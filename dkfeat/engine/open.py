@@ -18,8 +18,9 @@ from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import MODEL_FILE, read_spec, spec_conflict_remedy
 from dkfeat.store.manifest.model_folder import open_model_folder, parse_model_file, read_model_file
 from dkfeat.store.outputs import check_outside
+from dkfeat.store.shards.codec import text_files
 from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import SPEC, Lock, Storage
+from dkfeat.store.storage.base import DATA, SPEC, Lock, Storage
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
@@ -176,6 +177,12 @@ def read_existing(
     options: Mapping[str, Any] | None = None,
 ) -> Opened:
     """Read the specs of a target and of `like`, if they exist; the options are for `like` at a URL."""
+    for path, pattern in zip(source.urlpath, source.patterns, strict=True) if source.kind == "parquet" else ():
+        if path != pattern and (texts := [*text_files(open_model_folder(path, source.storage_options))]):
+            ending = texts[0].partition(".")[2]
+            raise ConfigError(
+                f"{path} holds lines of text, whose numbers alone are in {DATA}/; give '{path}/*.{ending}'"
+            )
     opened = Opened(source=source, files=tuple(files))
     if storage is not None:
         spec, remedy = binding_spec(storage)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,9 @@ from dkfeat.canonical import fingerprint
 from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.dataset.stored_rows import StoredRows
-from dkfeat.engine.open import Target, open_run
+from dkfeat.engine.open import Target, as_target, open_run
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve import DROPPED, Resolved, make_spec
+from dkfeat.engine.resolve import DROPPED, Resolved, make_spec, must_agree
 from dkfeat.engine.run import execute
 from dkfeat.engine.tables import ShardsJob, TableJob
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
@@ -52,15 +53,26 @@ _OF_DROPPED = pa.schema([pa.field(GROUP, pa.int64(), nullable=False), pa.field(S
 _MOST_ROWS = 2**31 - 1
 
 
+class _Results(Protocol):
+    """Result of a search for duplicates."""
+
+    def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
+        """Return a column of `GROUPS` for the rows of a shard, or of `PAIRS` for pairs whose higher row is in it."""
+
+    def of_split(self, source: ShardSource, split: Split, table: str, name: str) -> NDArray[Any]:
+        """Return a column as from `column` for all shards of a split."""
+        return np.concatenate([self.column(table, name, shard) for shard in source.shards_of(split)])
+
+
 @dataclass(frozen=True, slots=True)
-class _InMemory:
+class _InMemory(_Results):
     """Result in arrays, or the mask of the rows to keep alone."""
 
     arrays: Mapping[str, NDArray[Any]]
     stored: Mapping[str, StoredShard]
 
     def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
-        """Return a column of `GROUPS` for the rows of a shard, or of `PAIRS` for pairs whose higher row is in it."""
+        """See `_Results.column`."""
         first = self.stored[shard.file.name].first_row
         bounds = np.array([first, first + shard.stop])
         start, stop = bounds if table == GROUPS else np.searchsorted(self.arrays["other"], bounds)
@@ -68,55 +80,48 @@ class _InMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class _InFolder:
+class _InFolder(_Results):
     """Result in the tables of a folder, whose splits are the shards of the data set."""
 
     tables: Mapping[str, tuple[ShardReader, Mapping[int, Sequence[ShardEntry]]]]
 
     def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
-        """See `_InMemory.column`."""
+        """See `_Results.column`."""
         reader, entries = self.tables[table]
         parts = [reader.read(entry, only=(name,)).kept[name] for entry in entries[shard.number]]
         return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
 
 
-_Results = _InMemory | _InFolder
+class _Selection:
+    """Selection of the kept rows, or of the others, by a job."""
 
-
-def _column(results: _Results, source: ShardSource, table: str, name: str, split: Split) -> NDArray[Any]:
-    """Return a column of a result for the rows of a split."""
-    return np.concatenate([results.column(table, name, shard) for shard in source.shards_of(split)])
-
-
-def _selected(job: _ShardsJob | _RowsJob, split: Split, piece: Piece) -> Piece:
-    """Return a piece with its kept rows, or with the others."""
-    keep = _column(job.results, job.source, GROUPS, "keep", split)[piece.start : piece.stop]
-    return replace(piece, block=piece.block.take(~keep if job.of_dropped else keep))
+    def select(self: Any, split: Split, piece: Piece) -> Piece:
+        """Return a piece with its selected rows."""
+        keep = self.results.of_split(self.source, split, GROUPS, "keep")[piece.start : piece.stop]
+        return replace(piece, block=piece.block.take(~keep if self.of_dropped else keep))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ShardsJob(ShardsJob):
+class _ShardsJob(_Selection, ShardsJob):
     """Job that copies rows of a shard."""
 
     results: _Results
     of_dropped: bool = False
-    select = _selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RowsJob(TableJob):
+class _RowsJob(_Selection, TableJob):
     """Job that copies rows of a source as they are stored; lines go to a file, and their numbers to a table."""
 
     results: _Results
     of_dropped: bool
-    select = _selected
 
     def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
         """Return the columns that are added to dropped rows."""
-        first, column = self.source.first_row(split), partial(_column, self.results, self.source)
-        group, higher = column(GROUPS, "group", split), column(PAIRS, "other", split)
-        similarity, is_direct = np.full(len(group), np.nan), column(PAIRS, "row", split) == group[higher - first]
-        similarity[higher[is_direct] - first] = column(PAIRS, "similarity", split)[is_direct]
+        first, column = self.source.first_row(split), partial(self.results.of_split, self.source, split)
+        group, higher = column(GROUPS, "group"), column(PAIRS, "other")
+        similarity, is_direct = np.full(len(group), np.nan), column(PAIRS, "row") == group[higher - first]
+        similarity[higher[is_direct] - first] = column(PAIRS, "similarity")[is_direct]
         rows: Any = piece.block.number
         return {GROUP: group[rows - first], SIMILARITY: pa.array(similarity[rows - first], from_pandas=True)}
 
@@ -125,7 +130,7 @@ class _RowsJob(TableJob):
         rows = piece.block.X
         if self.spec["output"]["layout"] == LINES:
             rows = pa.table({"row": piece.block.number}, schema=_OF_LINES)
-        for name, values in self.columns(split, piece).items() if self.of_dropped else ():
+        for name, values in self.columns(split, piece).items() if GROUP in self.schema.names else ():
             if name in rows.column_names:
                 raise ConfigError(f"{split.file.name} has a column {name}, which is added to dropped rows; rename it")
             rows = rows.append_column(_OF_DROPPED.field(name), [values])
@@ -150,6 +155,7 @@ def drop_duplicates(
     target: str | PathLike[str] | Target,
     *,
     dropped: str | PathLike[str] | Target | None = None,
+    shards: str | PathLike[str] | None = None,
     client: Client | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -170,13 +176,17 @@ def drop_duplicates(
         are those of the data set.
     duplicates : Duplicates, ndarray of shape (n_rows,), str or path
         Result of `dkfeat.neighbors.duplicates` on these shards, or its folder; or a boolean mask of the rows to keep,
-        such as ``kept`` of the result on shards of the same rows that were made by another map.
+        such as ``kept`` of the result on shards of the same rows that were made by another map, or that of a rule of
+        your own, which keeps the newest row of each group, or none that is in an evaluation set.
     target : str, path or Target
         Folder or URL of the new data set.
     dropped : str, path, Target or None
         Folder or URL for the other rows of a source. They have two more columns: ``duplicate_group``, the number in the
         data set of the row that is kept instead, and ``duplicate_similarity``, the similarity to it, null if only
-        a chain of pairs connects the two. Of text, the table in ``data`` has them, a row for each line.
+        a chain of pairs connects the two. Of text, the table in ``data`` has them, a row for each line. With a mask
+        these columns are absent.
+    shards : str, path or None
+        Folder or URL of the data set whose rows a mask numbers, if `data` is a source.
     client, progress
         As in `dkfeat.featurize`.
     storage_options : mapping or None
@@ -230,25 +240,31 @@ def drop_duplicates(
         found = Duplicates.open(duplicates, storage_options=storage_options)
     reader, reporter = dataset_reader(data, storage_options), Progress(progress)
     if reader is not None:
-        if dropped is not None:
+        if dropped is not None or shards is not None:
             raise ConfigError(
-                f"dropped (--dropped) gets rows of a source, but {reader.storage.url} holds shards; leave it out: the "
-                "table of groups says which rows are kept, or give the source"
+                f"dropped (--dropped) gets rows of a source, and shards for its mask, but {reader.storage.url} "
+                "holds shards; leave both out: the table of groups says which rows are kept, or give the source"
             )
         return _copy_shards(ShardSource.of(reader), found, target, client, reporter)
-    if not isinstance(found, Duplicates):
+    featurized = shards or getattr(found, "shards", None)
+    if featurized is None:
         raise InputError(
-            "a mask does not name the data set of its rows, by which they are found in a source; give the result of "
-            "dkfeat.neighbors.duplicates, or its folder"
+            "a mask does not name the data set of its rows, by which they are found in a source; give that as shards=, "
+            "or the result of dkfeat.neighbors.duplicates, or its folder"
         )
-    options = storage_options if is_url(found.shards) else None
-    source = StoredRows.of_source(open_shards(found.shards, storage_options=options).shards, data, storage_options)
+    options = storage_options if is_url(fspath(featurized)) else None
+    source = StoredRows.of_source(open_shards(featurized, storage_options=options).shards, data, storage_options)
     if source.left_out:
         reporter.note(f"neither kept nor dropped, because they were not featurized: {source.left_out}")
+    added = _OF_DROPPED if isinstance(found, Duplicates) else ()
     copy = partial(_copy_rows, source, _results(found, source), client=client, reporter=reporter)
-    if dropped is not None:
-        copy(dropped, of_dropped=True)
-    return copy(target, of_dropped=False)
+    if dropped is not None and as_target(dropped).open().url == as_target(target).open().url:
+        raise ConfigError(f"dropped (--dropped) is the target (--out) too, {as_target(target).path}; give two folders")
+    with copy(target) as kept:
+        if dropped is not None:
+            with copy(dropped, added) as others:
+                execute(others)
+        return execute(kept)
 
 
 def _copy_shards(source: ShardSource, found: Any, target: Any, client: Any, reporter: Progress) -> Manifest:
@@ -262,27 +278,33 @@ def _copy_shards(source: ShardSource, found: Any, target: Any, client: Any, repo
         return execute(replace(resolved, encoder=data.encoder, job=job, stage="drop duplicates"))
 
 
+@contextmanager
 def _copy_rows(
-    source: StoredRows, results: _Results, target: Any, *, client: Any, reporter: Progress, of_dropped: bool
-) -> Manifest:
-    """Copy the kept rows of a source, or the others."""
-    table = pa.schema([*_OF_LINES, *(_OF_DROPPED if of_dropped else ())])
+    source: StoredRows, results: _Results, target: Any, added: Any = None, *, client: Any, reporter: Progress
+) -> Iterator[Resolved]:
+    """Lock the target of the kept rows of a source, and check that they can be copied to it.
+
+    If `added` is given, the fields of the columns that they get, it is the target of the other rows.
+    """
+    table, of_dropped = pa.schema([*_OF_LINES, *(added or ())]), added is not None
     layout, schema = (ROWS, {}) if source.source.kind == "parquet" else (LINES, kinds(table))
     data, output = ShardDataset(source.reader, "sha256"), {"layout": layout, "n_features_out": 1, "row_bytes": 1}
     spec = make_spec(data.spec["map"], source.to_mapping(), output, piece_rows=_MOST_ROWS, blocksize=source.blocksize)
     spec[DROPPED] = {**_described(source, results), "of_dropped": of_dropped}
+    if of_dropped and not added:
+        spec[DROPPED]["added"] = []
     job = partial(_RowsJob, results=results, of_dropped=of_dropped, schema=table)
     with open_run(source, target, kind=layout, client=client, progress=reporter) as opened:
+        must_agree(spec, opened.target[1] if opened.target else spec, opened.run.storage.url, opened.remedy)
         stage = "write dropped rows" if of_dropped else "write kept rows"
-        resolved = Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=schema, job=job, stage=stage)
-        return execute(resolved)
+        yield Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=schema, job=job, stage=stage)
 
 
 def _described(source: ShardSource, results: _Results) -> dict[str, Any]:
     """Return the hashes of the shards and of the kept rows, and the number of rows."""
     kept, manifest = hashlib.sha256(), source.reader.manifest
     for split in source.splits():
-        kept.update(_column(results, source, GROUPS, "keep", split).tobytes())
+        kept.update(results.of_split(source, split, GROUPS, "keep").tobytes())
     return {"shards": manifest.shards_sha256, "rows": manifest.rows, "kept": kept.hexdigest()}
 
 

@@ -5,6 +5,7 @@ import decimal
 import gzip
 import json
 import os
+import shutil
 
 import dask
 import numpy as np
@@ -115,6 +116,10 @@ def test_rows__of_parquet_have_all_columns_types_and_metadata(parquet, tmp_path)
     direct = {tuple(pair): value for pair, value in zip(found.pairs.tolist(), found.similarities, strict=True)}
     groups = found.groups[~found.kept].tolist()
     similarities = [direct.get((group, row)) for group, row in zip(groups, np.flatnonzero(~found.kept), strict=True)]
+    masked = {"shards": tmp_path / "features", "dropped": tmp_path / "first"}
+    assert drop(source, ~found.kept, tmp_path / "last", **masked).rows == found.n_rows - found.n_kept
+    assert joined(rows_of(tmp_path / "first")).to_pylist() == joined(kept).to_pylist()
+    assert joined(rows_of(tmp_path / "last")).to_pylist() == joined(dropped).drop_columns(ADDED).to_pylist()
     assert joined(dropped)[ADDED[0]].to_pylist() == groups
     assert joined(dropped)[ADDED[1]].to_pylist() == similarities
     assert 0 < similarities.count(None) < len(groups)  # chains
@@ -159,80 +164,65 @@ def test_lines__of_text_are_kept_byte_for_byte(ending, tmp_path):
 
 @pytest.fixture
 def text(tmp_path):
-    """Text of some shards, two results of a search for its duplicates, and the lines that each leaves."""
-    path, whole = tmp_path / "rows.svm", {}
+    """Text of some shards, and two results of a search for its duplicates, with copies without these."""
+    path = tmp_path / "rows.svm"
     path.write_text("".join(f"{row} {row % 30}:1 {30 + row % 15}:1\n" for row in range(60)))
-    searched(tmp_path, dkfeat.LibsvmSource(str(path), blocksize=150), 1.0)
-    for name, threshold in (("one", 1.0), ("other", 0.1)):
-        found = duplicates(tmp_path / "features", threshold=threshold, progress=False)
+    one = searched(tmp_path, dkfeat.LibsvmSource(str(path), blocksize=150), 1.0)
+    other = duplicates(tmp_path / "features", threshold=0.1, progress=False)
+    for found, name in ((one, "one"), (other, "other")):
         size = drop(path, found, tmp_path / name).size
         assert size == sum(path.stat().st_size for path in (tmp_path / name).rglob("part-*"))
-        whole[name] = found, lines_of(tmp_path / name)
-    assert [len(each) for _, each in whole.values()] == [3, 2]
-    return path, whole
+    return path, one, other
 
 
 def lines_of(folder):
     return {path.name.split("-")[1]: path.read_bytes() for path in folder.glob("part-*")}
 
 
-def interrupt(monkeypatch, *arguments):
-    """Drop duplicates until the third file of text is written, and its shard is not; return the files."""
-    calls = iter(range(3))
+def test_lines_of_an_interrupted_run__are_made_again_or_deleted(text, tmp_path, monkeypatch):
+    (path, one, other), clean, calls = text, tmp_path / "clean", iter("123")
 
     def publish(*arguments, **options):
         made = publish_text(*arguments, **options)
-        if next(calls) == 2:
+        if next(calls) == "3":
             raise KeyboardInterrupt
         return made
 
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr("dkfeat.neighbors.drop.publish_text", publish)
         with pytest.raises(KeyboardInterrupt):
-            drop(*arguments)
-    return sorted(arguments[-1].glob("part-*"))
-
-
-def test_interrupted_lines__are_checked_and_made_again(text, tmp_path, monkeypatch):
-    path, whole = text
-    one, other, third = interrupt(monkeypatch, path, whole["one"][0], tmp_path / "clean")
-    one.unlink()
-    for file in (other, third):
+            drop(path, one, clean)
+    files = sorted(clean.glob("part-*"))
+    shutil.copytree(clean, tmp_path / "aborted")
+    assert set(dkfeat.abort(tmp_path / "aborted").removed) > {file.name for file in files}
+    drop(path, other, tmp_path / "aborted")
+    assert lines_of(tmp_path / "aborted") == lines_of(tmp_path / "other")
+    files[0].unlink()
+    for file in files[1:]:
         file.write_bytes(file.read_bytes()[::-1])
-    drop(path, whole["one"][0], tmp_path / "clean")
-    assert lines_of(tmp_path / "clean") == whole["one"][1]
-    assert_dataset_whole(tmp_path / "clean", committed=True)
-    cleaned = dkfeat.clean(tmp_path / "clean", set_aside=True)
+    drop(path, one, clean)
+    assert lines_of(clean) == lines_of(tmp_path / "one")
+    cleaned = dkfeat.clean(clean, set_aside=True)
     assert [len(cleaned.removed), cleaned.refused] == [4, ()]  # two shards, two files of text
 
 
-def test_aborted_lines__are_deleted(text, tmp_path, monkeypatch):
-    path, whole = text
-    files = interrupt(monkeypatch, path, whole["one"][0], tmp_path / "clean")
-    assert set(dkfeat.abort(tmp_path / "clean").removed) > {file.name for file in files}
-    drop(path, whole["other"][0], tmp_path / "clean")
-    assert lines_of(tmp_path / "clean") == whole["other"][1]
-    stray = tmp_path / "clean" / files[2].name
-    stray.write_text("1 1:1\n")
-    (problem,) = dkfeat.open_shards(tmp_path / "clean").verify(progress=False).problems
-    assert f"{stray}: no manifest lists this shard" in problem
-    assert dkfeat.clean(tmp_path / "clean").removed == (stray.name,)
-
-
-@pytest.mark.parametrize("damage", ["missing", "changed", "longer"])
+@pytest.mark.parametrize("damage", ["missing", "changed", "longer", "stray"])
 def test_damaged_lines__are_a_problem_and_made_again(damage, text, tmp_path):
-    path, whole = text
-    first = min((tmp_path / "one").glob("part-*"))
-    first.write_bytes(b"#" * first.stat().st_size if damage == "changed" else first.read_bytes() + b"1 1:1\n")
+    (path, one, _), clean = text, tmp_path / "one"
+    first, whole, problem = min(clean.glob("part-*")), lines_of(clean), "missing or damaged; delete it and repeat"
+    if damage == "stray":
+        first, problem = first.with_name(f"part-000009-0000-{'0' * 12}.svm"), "no manifest lists this shard"
+    first.write_bytes(b"#" * (1 << 10) if damage in ("longer", "stray") else bytes(first.stat().st_size))
     if damage == "missing":
         first.unlink()
-        assert dkfeat.status(tmp_path / "one").state == "damaged"
-    (problem,) = dkfeat.open_shards(tmp_path / "one").verify(progress=False).problems
-    assert f"{first}: missing or damaged; delete it and repeat the run" in problem
+        assert dkfeat.status(clean).state == "damaged"
+    (found,) = dkfeat.open_shards(clean).verify(progress=False).problems
+    assert f"{first}: {problem}" in found
+    assert dkfeat.clean(clean).removed == ((first.name,) if damage == "stray" else ())
     first.unlink(missing_ok=True)
-    drop(path, whole["one"][0], tmp_path / "one")
-    assert lines_of(tmp_path / "one") == whole["one"][1]
-    assert_dataset_whole(tmp_path / "one", committed=True)
+    drop(path, one, clean)
+    assert lines_of(clean) == whole
+    assert_dataset_whole(clean, committed=True)
 
 
 def test_rows_that_were_not_featurized__are_in_neither(tmp_path, capsys):
@@ -274,9 +264,17 @@ def test_wrong_arguments__are_refused(parquet, tmp_path):
     source, _, found = parquet
     with pytest.raises(InputError, match="a mask does not name the data set"):
         drop(source, found.kept, tmp_path / "clean")
-    with pytest.raises(ConfigError, match=r"dropped \(--dropped\) gets rows of a source, but .*features holds shards"):
+    with pytest.raises(ConfigError, match=r"dropped \(--dropped\) gets rows of a source, .*features holds shards"):
         drop(tmp_path / "features", found, tmp_path / "clean", dropped=tmp_path / "dropped")
+    with pytest.raises(ConfigError, match=r"is the target \(--out\) too, .*; give two folders"):
+        drop(source, found, tmp_path / "clean", dropped=str(tmp_path / "clean"))
+    with pytest.raises(ConfigError, match=f"{tmp_path}/clean, which holds a run"):
+        drop(source, found, tmp_path / "clean", dropped=tmp_path / "clean" / "dropped")
+    assert not (tmp_path / "clean").exists()
     drop(source, found, tmp_path / "clean")
+    with pytest.raises(SpecConflictError, match="clean was made with other settings, drop_duplicates"):
+        drop(source, ~found.kept, tmp_path / "clean", dropped=tmp_path / "dropped", shards=tmp_path / "features")
+    assert not (tmp_path / "dropped").exists()
     with pytest.raises(ConfigError, match="holds rows of a source without duplicates"):
         dkfeat.featurize(source, tmp_path / "clean", progress=False)
 
@@ -298,5 +296,10 @@ def test_command__writes_both_and_tells_the_numbers(tmp_path):
     record = json.loads(run("drop-duplicates", *words, "--json").stdout)
     assert (record["rows"], record["dropped"]) == (2, 1)
     assert run("verify", tmp_path / "clean").exit_code == 0
+    assert record["dropped_target"] == str(tmp_path / "no")
+    ended = run("featurize", tmp_path / "clean", "--out", tmp_path / "again", status=2)
+    assert (
+        f"clean holds lines of text, whose numbers alone are in data/; give '{tmp_path}/clean/*.svm.gz'" in ended.output
+    )
     assert "lines: row" in dkfeat.open_shards(tmp_path / "clean")._repr_html_()
     assert dataset_state(tmp_path / "no")[1][0]["rows"] == 1

@@ -173,5 +173,6 @@ def drop_duplicates(
     named = {"dropped": to, "storage_options": options["storage_options"]}
     manifest = run(list(rows), found, target_of(out, options), **named, **run_arguments(ctx, options))
     n_dropped = found.n_rows - manifest.rows
-    summary_of(manifest, "target", out, dropped=n_dropped)
-    note(f"left out: {n_dropped:,} of the {counted(found.n_rows, 'row')} of {rows[0]}")
+    summary_of(manifest, "target", out, dropped=n_dropped, dropped_target=dropped)
+    place = "" if dropped is None else f"; they are in {dropped}"
+    note(f"left out: {n_dropped:,} of the {counted(found.n_rows, 'row')} of {rows[0]}{place}")

@@ -125,7 +125,7 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
 def publish_text(storage: Storage, name: str, data: bytes, *, run_id: str) -> TextFile:
     """Create the file of text of a shard, before the shard, and return its record for the footer; see `publish`."""
     with faults_as(ShardError, f"{storage.url}/{name}: cannot be written"):
-        create_or_keep(storage, name, data, before_publish=lambda: check_holder(storage, run_id))
+        create_or_keep(storage, name, data, before=lambda: check_holder(storage, run_id))
     return TextFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
@@ -140,16 +140,14 @@ def check_holder(storage: Storage, run_id: str) -> None:
         )
 
 
-def create_or_keep(
-    storage: Storage, name: str, data: bytes, *, before_publish: Callable[[], object] | None = None
-) -> None:
+def create_or_keep(storage: Storage, name: str, data: bytes, before: Callable[[], object] | None = None) -> None:
     """Create a file; keep an equal one of a run that died before it used the file, and set another one aside."""
     try:
-        storage.create(name, data, before_publish=before_publish)
+        storage.create(name, data, before_publish=before)
     except (FileExistsError, FileNotFoundError):  # not found: a faster run removed our temporary file
         if storage.size(name) is None:
             raise
         if storage.size(name) != len(data) or storage.read(name) != data:
             aside = storage.set_aside(name)
             logger.warning("%s/%s was damaged; set aside as %s", storage.url, name, aside)
-            storage.create(name, data, before_publish=before_publish)
+            storage.create(name, data, before_publish=before)
