@@ -58,7 +58,7 @@ def speed(report, n_documents, repeats):
     rows = max(1, len(texts) * (8 << 20) // size)
     batches = [pa.table({"body": texts.slice(at, rows)}) for at in range(0, len(texts), rows)]
     for ngrams, weights in SETTINGS:
-        encoder = dkfeat.Text("body", ngrams, weights).fit(batches[0])
+        encoder = dkfeat.Text("body", f"{ngrams} {weights}").fit(batches[0])
         unit, _, lengths = ngrams.partition(" ")
         low, _, high = lengths.partition("-")
         peer = HashingVectorizer(

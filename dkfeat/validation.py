@@ -279,7 +279,7 @@ def cell_error(rows: Any, at: int, remedy: str, *, name: str = "X", first_row: i
     """
     value, row, column = _cell(rows, at)
     row += first_row
-    shown, after = "NaN" if np.isnan(value) else f"{float(value):g}", f" {cause}" if cause else ""
+    shown, after = "NaN" if np.isnan(value) else str(value).removesuffix(".0"), f" {cause}" if cause else ""
     return InputError(
         f"{name} holds {shown} at row {row:,}, column {column:,} (counted from 0){after}, but {remedy}",
         row=row,

@@ -342,10 +342,10 @@ def kind_of(hints: Sequence[Any], default: Any = None) -> dict[str, Any]:
         return {"type": Text("map|json", _inner_map, expected, CLASSES)}
     if typing.Mapping[str, str] in hints:
         expected = "is not the name of a column with its n-grams, such as body='word 5'"
-        return {"type": Text("column=ngrams", _named_text, expected), "multiple": True}
+        return {"type": Text("column=ngrams", _named_text, expected), "multiple": True, "callback": _mapping}
     if Mapping in items:
         expected = "is not a parameter such as gamma=0.5 or coefficients=1,0,2"
-        return {"type": Text("name=number", _named_number, expected), "multiple": True}
+        return {"type": Text("name=number", _named_number, expected), "multiple": True, "callback": _mapping}
     if items.get(Sequence) is float:
         return {"type": numbers(float, "0,1,0.5; functions are for Python only")}
     if tuple in items:
@@ -400,6 +400,15 @@ def _named_number(text: str) -> tuple[str, float | list[float]]:
     if "," in number:
         return name, [read_number(item, float) for item in number.split(",")]
     return name, read_number(number, int if number.lstrip("+-").isdigit() else float)
+
+
+def _mapping(ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, Any], ...]) -> Any:  # noqa: ARG001 - click's signature
+    """Join the pairs of a repeated option; None if there are none."""
+    if len(found := dict(value)) < len(value):
+        raise click.BadParameter(
+            "a name is given twice; give it one value, which for n-grams may be a range: 'word 3-5'"
+        )
+    return found or None
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature

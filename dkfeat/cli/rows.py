@@ -125,7 +125,7 @@ def _option(name: str, declared: Mapping[str, Declaration], classes: Mapping[str
     text = _help_of(name, declared)
     if 1 < len(declared) < len(classes) and ": " not in text:
         text = f"{text.removesuffix('.')} ({', '.join(declared)})."
-    if "callback" in kind:
+    if kind.get("metavar") == "NAMES":
         text += " Separated by commas; repeatable."
     elif "multiple" in kind:
         text += " Repeatable."
@@ -245,7 +245,7 @@ def encoder_options(command: Command) -> Command:
 
 def make_encoder(options: Mapping[str, Any]) -> Any:
     """Make an unfitted encoder if one of the options of `encoder_options` is given; else "auto"."""
-    given = {name: _plain(options[name]) for name in declared_by(ENCODERS) if options.get(name) not in (None, ())}
+    given = {name: options[name] for name in declared_by(ENCODERS) if options.get(name) not in (None, ())}
     return build_encoder(given)
 
 
@@ -307,17 +307,10 @@ def make_map(ctx: click.Context, out: str | None, like: str | None, options: dic
         flags = {str(parameter.name): parameter.opts[0] for parameter in ctx.command.params}
         known = ", ".join(flags[name] for name in own)
         raise click.UsageError(f"the map {map_name} has no parameter {foreign}; it has {known}", ctx)
-    parameters = {name: _plain(options[name]) for name in own if name in given and name != "seed"}
+    parameters = {name: options[name] for name in own if name in given and name != "seed"}
     if "seed" in own:
         parameters["random_state"] = options["seed"]
     return build_map(MapConfig(name=map_name, params=parameters))
-
-
-def _plain(value: Any) -> Any:
-    """Return the pairs of a repeated option as a mapping, and several values as a list."""
-    if not isinstance(value, tuple):
-        return value
-    return dict(value) if isinstance(value[0], tuple) else list(value)
 
 
 def build_map(config: MapConfig) -> FeatureMap:

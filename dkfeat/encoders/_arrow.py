@@ -202,7 +202,7 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if isinstance(column, pa.DictionaryArray):
-        column = column.dictionary_decode()
+        return as_type(column.dictionary, kind).take(column.indices)  # Arrow does not decode a view
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
         if not pa.types.is_floating(kind):

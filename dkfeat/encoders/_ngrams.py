@@ -8,7 +8,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,10 @@ from dkfeat.compiled import text as loops
 from dkfeat.encoders._arrow import Plan, Rows, as_type
 from dkfeat.errors import ConfigError, InputError
 
-Weights = Literal["binary", "count", "log", "sqrt"]
-WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+WEIGHTS = ("binary", "count", "log", "sqrt")
 """Weights of the grams of a text by their counts, in the order of their numbers in the loops."""
 _UNITS = ("word", "char")
-_FORM = re.compile(r"\s*(word|char)\s+(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*")
+_FORM = re.compile(rf"\s*(word|char)\s+(\d{{1,9}})(?:\s*-\s*(\d{{1,9}}))?(?:\s+({'|'.join(WEIGHTS)}))?(\s+cased)?\s*")
 _CHANGING = r"[^\x00-\x7f\x{c0}-\x{ff}\x{2013}\x{2014}\x{2018}-\x{201d}]"
 """Texts without such a character are their own normal form: that of letters of Western Europe, dashes and quotes."""
 _MOST_GRAMS = 1 << 24
@@ -40,13 +39,12 @@ class NGrams(NamedTuple):
     unit: str
     low: int
     high: int
-    weights: Weights
-    lower: bool = True
-    normalize: Literal["nfkc"] | None = "nfkc"
+    weights: str
+    cased: bool
 
     @classmethod
-    def parse(cls, text: object, where: str, weights: Weights | None = None, **others: Any) -> Self:
-        """Read a text such as ``word 5`` or ``char 3-5 sqrt``, which may end with the weights if these are None.
+    def parse(cls, text: object, where: str) -> Self:
+        """Read a text such as ``word 5`` or ``char 3-5 sqrt cased``.
 
         Raises
         ------
@@ -58,22 +56,17 @@ class NGrams(NamedTuple):
         >>> str(NGrams.parse("char 3-5 sqrt", "text")), NGrams.parse("word 2", "text").weights
         ('char 3-5 sqrt', 'binary')
         """
-        form, last = str(text), "binary" if weights is None else weights
-        head, _, end = form.rstrip().rpartition(" ")
-        if weights is None and end in WEIGHTS:
-            form, last = head, end
-        match = _FORM.fullmatch(form) if isinstance(text, str) else None
+        match = _FORM.fullmatch(text) if isinstance(text, str) else None
         low, high = (int(match[2]), int(match[3] or match[2])) if match else (0, 0)
         if match is None or not 1 <= low <= high <= loops.MOST_LENGTH:
-            ends = "" if weights else f", and weights may follow: {', '.join(WEIGHTS)}"
             raise ConfigError(
-                f"{where}={text!r:.100}, but n-grams are given as 'word 5', 'word 1-2' or 'char 3-5': from 1 to "
-                f"{loops.MOST_LENGTH} words or characters{ends}"
+                f"{where}={text!r:.100}, but n-grams are given as 'word 5', 'word 1-2 sqrt' or 'char 3-5 cased': from "
+                f"1 to {loops.MOST_LENGTH} words or characters, weights ({', '.join(WEIGHTS)}) or none, cased or not"
             )
-        return cls(match[1], low, high, last, **others)
+        return cls(match[1], low, high, match[4] or WEIGHTS[0], cased=bool(match[5]))
 
     def __str__(self) -> str:
-        return f"{self.form} {self.weights}"
+        return f"{self.form} {self.weights}" + " cased" * self.cased
 
     @property
     def form(self) -> str:
@@ -140,19 +133,18 @@ class NGrams(NamedTuple):
         return self._encode(starts, sizes)
 
     def _folded(self, texts: pa.Array) -> pa.Array:
-        """Normalise texts, and convert them to lower case, as the settings say."""
-        if self.normalize:
-            others = pc.match_substring_regex(texts, _CHANGING)
-            # Arrow before version 24 decomposes characters where NFKC composes them.
-            changed = [unicodedata.normalize("NFKC", text) for text in texts.filter(others).to_pylist()]
-            texts = pc.replace_with_mask(texts, others, pa.array(changed, pa.large_string()))
-        return pc.utf8_lower(texts) if self.lower else texts
+        """Normalise texts, and convert them to lower case unless case counts."""
+        others = pc.match_substring_regex(texts, _CHANGING)
+        # Arrow before version 24 decomposes characters where NFKC composes them.
+        changed = [unicodedata.normalize("NFKC", text) for text in texts.filter(others).to_pylist()]
+        texts = pc.replace_with_mask(texts, others, pa.array(changed, pa.large_string()))
+        return texts if self.cased else pc.utf8_lower(texts)
 
     def _encode(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> csr_matrix:
         """Encode texts at these addresses, block by block, because most have fewer grams than could be."""
         unit, n_lengths = _UNITS.index(self.unit), self.high - self.low + 1
         tokens = np.maximum(sizes if self.unit == "char" else (sizes + 1) // 2, 1)
-        settings = unit, self.low, self.high, WEIGHTS.index(self.weights), self.lower, classes()
+        settings = unit, self.low, self.high, WEIGHTS.index(self.weights), not self.cased, classes()
         cuts = np.flatnonzero(np.diff(np.cumsum(tokens * n_lengths) // _BLOCK_GRAMS)) + 1
         parts = []
         for block in map(slice, [0, *cuts], [*cuts, len(sizes)]):

@@ -19,11 +19,11 @@ from dkfeat.encoders._arrow import Plan, as_type, encode, read_table, storage_of
 from dkfeat.encoders._base import Encoder
 from dkfeat.encoders._columns import LEFT_OUT, NGRAMS, PARTS, ZEROS_ABSENT, Column, ColumnTable, rank_table
 from dkfeat.encoders._fitting import is_dask_table
-from dkfeat.encoders._ngrams import NGrams
+from dkfeat.encoders._ngrams import WEIGHTS, NGrams
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.html import card
 from dkfeat.maps._rows import transform_blocks
-from dkfeat.messages import counted
+from dkfeat.messages import counted, nearest
 from dkfeat.validation import check_seed
 
 
@@ -75,14 +75,14 @@ class _FittedTable(NamedTuple):
         return cls(params, seed, ColumnTable(columns), knots, texts, used, ranks)
 
     @property
-    def n_others(self) -> int:
-        """Number of columns that are not of n-grams."""
+    def first_text(self) -> int:
+        """Number of the first column of n-grams, which is after all others."""
         return len(self.columns) - len(self.texts)
 
     @property
     def jobs_of_texts(self) -> list[tuple[Column, dict[int, int]]]:
         """Jobs of the columns of n-grams."""
-        return [(column, {}) for column in self.columns[self.n_others :]]
+        return [(column, {}) for column in self.columns[self.first_text :]]
 
 
 class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # untyped base
@@ -99,7 +99,20 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
     @property
     def takes_all(self) -> bool:
         """True if columns are encoded besides those of n-grams."""
-        return self._settings.n_others > 0 if self.__sklearn_is_fitted__() else self.name != "text"
+        return self._settings.first_text > 0 if self.__sklearn_is_fitted__() else self.name != "text"
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Columns that parameters name, each with the parameter."""
+        params = self._checked_params()
+        return {name: option for option in ("text", "categories") for name in params.get(option, ())}
+
+    @property
+    def weighted(self) -> list[str]:
+        """Columns of n-grams with counts, and, if the encoder is fitted, of ranks."""
+        texts = [name for name, ngrams in self.texts.items() if ngrams.weights != WEIGHTS[0]]
+        columns = self.describe() if self.__sklearn_is_fitted__() else ()
+        return texts + [column.name for column in columns if column.n_knots]
 
     @property
     def texts(self) -> dict[str, NGrams]:
@@ -118,9 +131,27 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
         n_texts = len(self.texts.keys() & {*names})
         return (len(names) - n_texts << 32) + (n_texts << GRAM_BITS)
 
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise ConfigError if a parameter names a column that is none of these."""
+        for name, option in self.named.items():
+            if name not in names:
+                raise ConfigError(
+                    f"{option} names {name!r}, but the table has no such column, or features= (--features) leaves it "
+                    f"out; {nearest(name, list(names), 'columns')}"
+                )
+
     def fit_texts(self, names: Sequence[str]) -> Self:
-        """Fit a copy to columns of these names if all are of n-grams, which need no rows; else return the encoder."""
-        if self.__sklearn_is_fitted__() or not names or not {*names} <= self.texts.keys():
+        """Fit a copy to columns of these names if all are of n-grams, which need no rows; else return the encoder.
+
+        Raises
+        ------
+        ConfigError
+            If a parameter names another column.
+        """
+        if self.__sklearn_is_fitted__() or not names:
+            return self
+        self.check_names(names)
+        if not {*names} <= self.texts.keys():
             return self
         fitted: Self = clone(self)
         return fitted._keep(_FittedTable.of(fitted, check_seed(self.random_state), fitted._text_columns(names)))
@@ -158,7 +189,7 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
         missing = float(state.params.get("missing") == "indicator")
         odd = np.zeros((len(state.columns), 2), np.int64) if odd is None else odd
         plan, plan_of_texts = self._plans_for(batches[0].schema, known)
-        parts = [encode(plan, rows, state.ranks, missing, odd[: state.n_others])] if state.n_others else []
+        parts = [encode(plan, rows, state.ranks, missing, odd[: state.first_text])] if state.first_text else []
         parts += [ngrams.encode(plan_of_texts, at, rows) for at, ngrams in enumerate(state.texts.values())]
         encoded = parts[0] if len(parts) == 1 else hstack(parts, "csr")
         encoded.has_canonical_format = True
@@ -220,10 +251,10 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
 
     def _split(self, coordinates: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the numbers of the columns that coordinates belong to, and their places in the columns' ranges."""
-        n_others = self._state().n_others
-        places = coordinates - (n_others << 32)
+        first_text = self._state().first_text
+        places = coordinates - (first_text << 32)
         is_text = places >= 0
-        columns = np.where(is_text, n_others + (places >> GRAM_BITS), coordinates >> 32)
+        columns = np.where(is_text, first_text + (places >> GRAM_BITS), coordinates >> 32)
         return columns, np.where(is_text, places & (1 << GRAM_BITS) - 1, coordinates & 0xFFFFFFFF)
 
     @property
@@ -285,7 +316,7 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
                 if column.name not in batch.schema.names:
                     continue
                 texts = _texts(batch.column(column.name))
-                if number >= state.n_others:
+                if number >= state.first_text:
                     grams = state.texts[column.name].grams_of(texts)
                 else:
                     grams = {tables.category_slot(text): text for text in texts}

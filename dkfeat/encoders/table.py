@@ -13,7 +13,6 @@ from dkfeat.encoders._fitting import draw, learn_column
 from dkfeat.encoders._ngrams import NGrams
 from dkfeat.encoders._table import BaseTable, _FittedTable
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.messages import nearest
 from dkfeat.validation import check_choice, check_seed
 
 
@@ -135,31 +134,26 @@ class TableEncoder(BaseTable):
         params, seed = self._checked_params(), check_seed(self.random_state)
         drawn = draw(X, seed)
         names = drawn[0][0].schema.names
-        for option in ("categories", "text"):
-            for name in params.get(option, ()):
-                if name not in names:
-                    hint = nearest(name, names, "columns")
-                    raise ConfigError(f"{option} names {name!r}, but the table has no such column; {hint}")
+        self.check_names(names)
         learnt = []
         for at, name in enumerate(names):
             if name not in self.texts:
                 alone = [(batch.select([at]), numbers) for batch, numbers in drawn]
                 learnt.append(learn_column(alone, is_named=name in params["categories"]))
-        learnt += [(column, np.empty(0)) for column in self._text_columns(names)]
-        columns = ColumnTable(column for column, _ in learnt)
+        columns = ColumnTable([*(column for column, _ in learnt), *self._text_columns(names)])
         if len(columns.left_out) == len(columns):
             raise InputError(
                 "no column of the table can be encoded; name those to keep in categories= (--categories), or for "
                 f"columns of numbers as they are pass encoder=None (--features-as columns) to a run:\n{columns!r}"
             )
-        knots = np.concatenate([knots for _, knots in learnt])
+        knots = np.concatenate([np.empty(0), *(knots for _, knots in learnt)])
         self._keep(_FittedTable.of(self, seed, columns, knots))
         self.check_schema(drawn[0][0].schema)
         return self
 
     def _ngrams(self) -> dict[str, NGrams]:
-        if not isinstance(self.text, Mapping | None):
-            raise ConfigError(f"text={self.text!r:.100}, but it must be a mapping of columns to n-grams")
+        if not isinstance(self.text, Mapping | None) or not all(isinstance(name, str) for name in self.text or ()):
+            raise ConfigError(f"text={self.text!r:.100}, but it must be a mapping of names of columns to n-grams")
         return {name: NGrams.parse(value, f"text[{name!r}]") for name, value in (self.text or {}).items()}
 
     def _checked_params(self) -> dict[str, Any]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
-
-import pyarrow as pa
+from typing import Any, ClassVar, Self
 
 from dkfeat.encoders._arrow import read_table
 from dkfeat.encoders._fitting import is_dask_table
-from dkfeat.encoders._ngrams import WEIGHTS, NGrams
+from dkfeat.encoders._ngrams import NGrams
 from dkfeat.encoders._table import BaseTable, _FittedTable
 from dkfeat.errors import ConfigError
-from dkfeat.validation import check_choice
 
 
 @dataclass(eq=False, repr=False)
@@ -26,14 +23,9 @@ class Text(BaseTable):
     column : str
         Name of the column; others of a table are ignored.
     ngrams : str, default="word 5"
-        Grams of words or characters, and how many, from 1 to 16: ``"word 5"``, ``"word 1-2"`` or ``"char 3-5"``.
-    weights : {"binary", "count", "log", "sqrt"}, default="binary"
-        Weight of a gram that occurs c times in a text: 1, c, 1 + log(c), or the square root of c.
-    lower : bool, default=True
-        True: upper and lower case are the same.
-    normalize : {"nfkc"} or None, default="nfkc"
-        Unicode's normalisation form, in which different bytes of one character, ligatures and characters of full width
-        are the same. None: none.
+        Grams of words or characters, and how many, from 1 to 16: ``"word 5"``, ``"word 1-2"`` or ``"char 3-5"``. The
+        weight of a gram that occurs c times in a text may follow: ``binary`` (1, the default), ``count`` (c), ``log``
+        (1 + log(c)) or ``sqrt`` (the square root of c), and then ``cased``, if upper and lower case are different.
 
     Attributes
     ----------
@@ -66,7 +58,8 @@ class Text(BaseTable):
     among them. A text of fewer words or characters than the shortest gram is one gram. A null, and a text without
     words, is an empty row.
 
-    Upper and lower case are mapped character by character, after the normalisation, and words are split last. A
+    Text is first brought to Unicode's normalisation form NFKC, in which different bytes of one character, ligatures and
+    characters of full width are the same; upper and lower case are then mapped character by character. A
     coordinate is a hash of 40 bits of the gram and its length. Of ten million different grams about 45 pairs share one.
 
     Fit learns nothing but that the column is there, so a run reads each text once. The coordinates of a text depend on
@@ -79,7 +72,7 @@ class Text(BaseTable):
     --------
     >>> import pyarrow as pa
     >>> table = pa.table({"body": ["To be, or not to be", None]})
-    >>> encoder = Text("body", ngrams="word 1", weights="count").fit(table)
+    >>> encoder = Text("body", "word 1 count").fit(table)
     >>> encoder.describe()
     body  string  n-grams  word 1 count
     >>> rows = encoder.transform(table)
@@ -95,9 +88,6 @@ class Text(BaseTable):
 
     column: str
     ngrams: str = "word 5"
-    weights: Literal["binary", "count", "log", "sqrt"] = "binary"
-    lower: bool = True
-    normalize: Literal["nfkc"] | None = "nfkc"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels to every fit
         """Check the parameters, and that the column holds text.
@@ -113,21 +103,14 @@ class Text(BaseTable):
         -------
         self : Text
         """
-        schema: pa.Schema = read_table(X._meta if is_dask_table(X) else X)[0].schema
         self._keep(_FittedTable.of(self, self.random_state, self._text_columns([self.column])))
-        self.check_schema(schema)
+        self.check_schema(read_table(X._meta if is_dask_table(X) else X)[0].schema)
         return self
 
     def _ngrams(self) -> dict[str, NGrams]:
-        weights = check_choice(self.weights, "weights", WEIGHTS)
-        normalize = check_choice(self.normalize, "normalize", (None, "nfkc"))
-        if not isinstance(self.lower, bool):
-            raise ConfigError(f"lower={self.lower!r}, but it must be True or False")
-        return {self.column: NGrams.parse(self.ngrams, "ngrams", weights, lower=self.lower, normalize=normalize)}
-
-    def _checked_params(self) -> dict[str, Any]:
         if not isinstance(self.column, str):
             raise ConfigError(f"column={self.column!r:.100}, but it must be the name of a column")
-        (ngrams,) = self._ngrams().values()
-        options = {"lower": self.lower, "normalize": self.normalize}
-        return {"column": self.column, "ngrams": ngrams.form, "weights": self.weights, **options}
+        return {self.column: NGrams.parse(self.ngrams, "ngrams")}
+
+    def _checked_params(self) -> dict[str, Any]:
+        return {"column": self.column, "ngrams": str(self._ngrams()[self.column])}

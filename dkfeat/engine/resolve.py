@@ -135,22 +135,31 @@ def scanned(incomplete: Resolved, runner: Runner, reporter: Progress) -> Resolve
     source = source if source.is_resolved else source.resolve(scan)
     if incomplete.needs_encoder:
         source = source.replaced(encoder=fit_encoder(source, scan, runner, reporter))
+        _check_sets(incomplete.map, source)
         if source.is_table:
             _report_encoder(source.encoder.describe(), reporter)
     return replace(incomplete, source=source, scan=scan)
+
+
+def _check_sets(map: FeatureMap, source: Source) -> None:
+    """Raise ConfigError if the encoder of a table, as far as it is known, makes rows with weights for a map of sets."""
+    if map.takes_sets and source.is_table and (weighted := source.encoder.weighted):
+        raise ConfigError(
+            f"the map {map.name} takes sets, but column {weighted[0]!r} is encoded with weights, by ranks or "
+            "counts of n-grams; leave the column or the weights out, or use DartFeatures (--map dart)"
+        )
 
 
 def _report_encoder(columns: ColumnTable, reporter: Progress) -> None:
     """Say how many columns of a table are encoded, and warn of those that are left out."""
     left_out = columns.left_out
     reporter.note(
-        f"encoder: {counted(len(columns) - len(left_out), 'column')} of a table, encoded by ranks and categories as "
-        '`dkfeat plan --scan` shows; features_as="columns" (--features-as columns) takes numbers as they are'
+        f"encoder: {counted(len(columns) - len(left_out), 'column')} of a table, as `dkfeat plan --scan` shows them; "
+        'features_as="columns" (--features-as columns) takes numbers as they are'
     )
     if left_out:
         shown = [f"{printable(column.name)}: {column.reason}" for column in left_out[:_SHOWN]]
-        shown += [f"and {len(left_out) - _SHOWN:,} more"] if len(left_out) > _SHOWN else []
-        logger.warning("%s left out: %s", counted(len(left_out), "column"), "; ".join(shown))
+        logger.warning("%s left out, such as %s", counted(len(left_out), "column"), "; ".join(shown))
 
 
 def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, encoder: Any = "auto") -> Resolved:
@@ -213,9 +222,10 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         encoder = source.encoder or (_usual_encoder(source, map) if is_new else None)
     if encoder is not None:
         if is_new and map.takes_sets and encoder.takes_tables and source.may_be_table and source.features is None:
-            source = source.replaced(features=tuple(encoder.texts) or None)
+            source = source.replaced(features=tuple(encoder.named) or None)
         seed = getattr(map, "seed_", getattr(map, "random_state", None))
         source = with_encoder(source, opened.files, encoder, seed, is_auto=is_auto)
+        _check_sets(map, source)
     elif source.is_table:
         raise ConfigError(
             'features_as="table" reads columns for an encoder, but encoder=None; leave one of them out, or pass '
@@ -288,9 +298,8 @@ def with_encoder(
     if found.is_table == encoder.takes_tables:
         return found.replaced(encoder=encoder.fit_texts(found.features)) if found.is_table else found
     if not is_auto:
-        flags, wanted = "--column-scale", "rows of numbers"
-        if encoder.takes_tables:
-            flags, wanted = "--categories, --text, --missing", "the columns of a table in Parquet files"
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in encoder.get_params() if name != "random_state")
+        wanted = "the columns of tables (Parquet, JSON lines)" if encoder.takes_tables else "rows of numbers"
         raise ConfigError(
             f"encoder={encoder!r:.100} ({flags}) is for {wanted}, but these rows are read as "
             f"{getattr(found, 'features_as', found.kind)}; leave it out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -65,11 +66,11 @@ def test_text__of_another_corpus_has_the_same_spec(folder, tmp_path):
     assert dkfeat.open_shards(folder / "two").n_rows == 0
 
 
-def test_text__of_another_setting_is_refused_and_unset_ones_are_taken(folder):
-    featurized(source_of(folder), folder / "out", map=MAP, encoder=dkfeat.Text("body", "word 3", "sqrt"))
-    featurized(source_of(folder), folder / "out", map=MAP, encoder=dkfeat.Text("body", "word 3"))
-    with pytest.raises(SpecConflictError, match=r'params\.ngrams: "word 3" there, "word 4" asked'):
-        featurized(source_of(folder), folder / "out", map=MAP, encoder=dkfeat.Text("body", "word 4"))
+def test_text__of_another_setting_is_refused_and_an_unset_one_is_taken(folder):
+    featurized(source_of(folder), folder / "out", map=MAP, encoder=dkfeat.Text("body", "word 3 sqrt"))
+    featurized(source_of(folder), folder / "out", map=MAP, encoder=dkfeat.Text("body"))
+    with pytest.raises(SpecConflictError, match=r'params\.ngrams: "word 3 sqrt" there, "word 3 binary" asked'):
+        featurized(source_of(folder), folder / "out", map=MAP, encoder=dkfeat.Text("body", "word 3"))
 
 
 def with_bad_text(folder, text):
@@ -135,13 +136,34 @@ def test_sets__are_those_of_text_alone(folder):
     words = (folder / "*.parquet", "--no-label", "--text", "body=word 2", "--map", "minhash", "--seed", 5)
     assert run("featurize", *words, "--out", folder / "sets").exit_code == 0
     assert dkfeat.open_shards(folder / "sets").encoder.feature_names_in_.tolist() == ["body"]
-    for more, message in (
-        (["--features", "body,age"], "dart"),
-        (["--features", "age"], "column body: is not in features= (--features), but in text= (--text)"),
-        (["--text", "a=b=word 1"], "column a=b: there is no such column"),
-    ):
-        refused = run("featurize", *words, *more, "--out", folder / "table")
-        assert (refused.exit_code, message in refused.stderr) == (2, True)
+    assert run("featurize", *words, "--categories", "id", "--out", folder / "both").exit_code == 0
+    assert dkfeat.open_shards(folder / "both").encoder.feature_names_in_.tolist() == ["id", "body"]
+
+
+OF_SETS = ("--map", "minhash", "--text", "body=word 2")
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        ((*OF_SETS, "--categories", "agee"), "column agee: there is no such column: .*did you mean 'age'"),
+        (
+            ("--features", "body", "--text", "body=word 2", "--categories", "age"),
+            "categories names 'age', .*leaves it out",
+        ),
+        ((*OF_SETS, "--features", "age"), r"column body: is not in features= \(--features\), but in text= \(--text\)"),
+        ((*OF_SETS, "--text", "a=b=word 1"), "column a=b: there is no such column"),
+        ((*OF_SETS, "--features", "body,age"), "map minhash takes sets, but column 'age' is encoded with weights"),
+        (("--map", "minhash", "--text", "body=char 2 sqrt"), "'body' is encoded with weights, .*--map dart"),
+        ((*OF_SETS, "--text", "body=word 3"), "--text: a name is given twice; .*'word 3-5'"),
+    ],
+)
+def test_commands__name_what_is_wrong_before_rows_are_encoded(folder, words, match, monkeypatch):
+    monkeypatch.setattr("dkfeat.engine.tasks.job.Job.__call__", None)
+    refused = run("featurize", folder / "*.parquet", "--no-label", *words, "--out", folder / "out")
+    assert refused.exit_code == 2
+    assert re.search(match, " ".join(refused.stderr.split()))
+    assert not (folder / "out").exists()
 
 
 def test_job_files__take_the_text(folder):
