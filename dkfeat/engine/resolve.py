@@ -299,7 +299,7 @@ def with_encoder(
         return found.replaced(encoder=encoder.fit_texts(found.features)) if found.is_table else found
     if not is_auto:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in encoder.get_params() if name != "random_state")
-        wanted = "the columns of tables (Parquet, JSON lines)" if encoder.takes_tables else "rows of numbers"
+        wanted = "the columns of a table (Parquet, JSON lines)" if encoder.takes_tables else "rows of numbers"
         raise ConfigError(
             f"encoder={encoder!r:.100} ({flags}) is for {wanted}, but these rows are read as "
             f"{getattr(found, 'features_as', found.kind)}; leave it out"

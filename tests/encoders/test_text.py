@@ -42,7 +42,11 @@ WRITING = st.one_of(
 
 
 def table_of(texts, kind=KINDS[0]):
-    return pa.table({"body": pa.array(texts, kind)})
+    if kind != KINDS[-1]:
+        return pa.table({"body": pa.array(texts, kind)})
+    codes = pa.array(texts, pa.string()).dictionary_encode()
+    views = pa.array(codes.dictionary.to_pylist(), kind.value_type)  # Arrow makes no such column itself
+    return pa.table({"body": pa.DictionaryArray.from_arrays(codes.indices.cast(kind.index_type), views)})
 
 
 def encoded(texts, kind=KINDS[0], **params):

@@ -418,8 +418,8 @@ def _shown(array: pa.Array) -> str:
 
 
 def _values(array: pa.Array) -> list[Any]:
-    """Return values of any type; text may be invalid UTF-8."""
+    """Return values of any type, the beginnings of texts; these may be invalid UTF-8."""
     if not is_text(array.type):
         return list(array.to_pylist())
-    values = array.cast(pa.large_binary()).to_pylist()
+    values = pc.binary_slice(array.cast(pa.large_binary()), 0, 4 * _SHOWN_ITEMS).to_pylist()
     return [None if value is None else value.decode(errors="backslashreplace") for value in values]
