@@ -135,10 +135,8 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
         """Raise ConfigError if a parameter names a column that is none of these."""
         for name, option in self.named.items():
             if name not in names:
-                raise ConfigError(
-                    f"{option} names {name!r}, but the table has no such column, or features= (--features) leaves it "
-                    f"out; {nearest(name, list(names), 'columns')}"
-                )
+                hint = nearest(name, list(names), "columns")
+                raise ConfigError(f"{option} names {name!r}, but there is no such column among the features; {hint}")
 
     def fit_texts(self, names: Sequence[str]) -> Self:
         """Fit a copy to columns of these names if all are of n-grams, which need no rows; else return the encoder.

@@ -149,7 +149,7 @@ OF_SETS = ("--map", "minhash", "--text", "body=word 2")
         ((*OF_SETS, "--categories", "agee"), "column agee: there is no such column: .*did you mean 'age'"),
         (
             ("--features", "body", "--text", "body=word 2", "--categories", "age"),
-            "categories names 'age', .*leaves it out",
+            "categories names 'age', .*among the features",
         ),
         ((*OF_SETS, "--features", "age"), r"column body: is not in features= \(--features\), but in text= \(--text\)"),
         ((*OF_SETS, "--text", "a=b=word 1"), "column a=b: there is no such column"),
