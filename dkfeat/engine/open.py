@@ -178,7 +178,7 @@ def read_existing(
 ) -> Opened:
     """Read the specs of a target and of `like`, if they exist; the options are for `like` at a URL."""
     for path, pattern in zip(source.urlpath, source.patterns, strict=True) if source.kind == "parquet" else ():
-        if path != pattern and (texts := [*text_files(open_model_folder(path, source.storage_options))]):
+        if path != pattern and not is_url(path) and (texts := [*text_files(open_model_folder(path))]):
             ending = texts[0].partition(".")[2]
             raise ConfigError(
                 f"{path} holds lines of text, whose numbers alone are in {DATA}/; give '{path}/*.{ending}'"
