@@ -92,6 +92,8 @@ class Plan:
     scale_warning: str = ""
     """Name of a column that decides the kernel alone by its unit, with a remedy, from the first rows; empty if there is
     none, and without a scan."""
+    advice: str = ""
+    """Map that suits the rows better than a given map of the min-max kernel, and why; empty if none is known to."""
 
     @property
     def needs_scan(self) -> bool:
@@ -178,9 +180,8 @@ class Plan:
             )
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
-        if self.scale_warning:
-            facts["warning"] = self.scale_warning
-        return facts
+        notes = {"warning": self.scale_warning, "advice": self.advice}
+        return facts | {name: note for name, note in notes.items() if note}
 
     def describe(self, n_tasks: int = 10) -> str:
         """Format the facts, and a table of the first `n_tasks` tasks."""
@@ -220,8 +221,8 @@ def plan(
 ) -> Plan:
     r"""Plan a run of `dkfeat.featurize` from its arguments. Reads names and sizes, writes nothing.
 
-    With a scan, the first rows are read too if the map is `GCWSFeatures` or `DartFeatures` and the target is new: the
-    plan then says what a row costs under each of the two, if the difference is large.
+    If the map is `GCWSFeatures` or `DartFeatures` and the target is new, the plan names the map that suits the rows
+    better, if there is one: by the columns of a table, else, with a scan, by the first rows.
 
     Parameters
     ----------
@@ -269,6 +270,7 @@ def plan(
             settings = scanned(replace(settings, source=counting), runner, Progress(progress))
     X = None if settings.scan is None else first_rows(settings)
     shares = {} if X is None or settings.source.encoder is not None else column_shares(X)
+    advice = map_advice(settings.map, settings.source.encoder, X) if _takes_advice(settings) else ""
     if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
         settings = complete(settings)
     warn_of_sizes(files)
@@ -281,6 +283,7 @@ def plan(
         needs_landmarks=settings.needs_landmarks,
         columns=settings.source.encoder.describe() if settings.source.is_encoded and settings.source.is_table else None,
         scale_warning=scale_warning(shares, settings.source.to_mapping()),
+        advice=advice,
     )
 
 
@@ -383,6 +386,33 @@ def _cells(task: BlockTask) -> tuple[str, ...]:
     return str(split.number), split.title, span, rows, show_bytes(task.projected_bytes), task.first_shard or "?"
 
 
+def _takes_advice(settings: Resolved) -> bool:
+    """Return True if the map is one of the min-max kernel, and neither fitted nor that of existing shards."""
+    opened, map = settings.opened, settings.map
+    is_chosen = opened.target is not None or opened.like is not None or hasattr(map, "n_features_in_")
+    return map.name in WEIGHTED and not is_chosen
+
+
+def map_advice(map: FeatureMap, encoder: Any, X: Any) -> str:
+    """Name the map that suits a table's columns, or else the first rows, better than GCWS or darts; empty if none does.
+
+    The thresholds are those of docs/explanation/choosing.md.
+    """
+    if encoder is not None and encoder.takes_tables:
+        grams = [] if encoder.takes_all else [each.weights for each in encoder.texts.values()]
+        is_set, is_wide, is_narrow = set(grams) == {"binary"}, bool(grams), not encoder.texts
+    elif X is not None and encoder is None:
+        n_rows, n_columns = X.shape[0], len(np.unique(X.indices))
+        is_set, is_wide, is_narrow = (X.data == 1).all(), n_columns >= 100 * n_rows, X.nnz < 50 * n_rows
+    else:
+        return ""
+    if is_set and map.normalize is None:
+        return "minhash: rows of zeros and ones are sets, whose kernel it estimates with up to half the variance"
+    if map.name == "gcws" and is_wide:
+        return "dart takes a fraction of the time for rows of many columns that few other rows have"
+    return "gcws takes a fraction of the time for rows of few columns" if map.name == "dart" and is_narrow else ""
+
+
 def first_rows(settings: Resolved) -> csr_matrix | None:
     """Read at most 8 MiB of the first rows of a run, by which a map of the min-max kernel is judged.
 
@@ -397,11 +427,8 @@ def first_rows(settings: Resolved) -> csr_matrix | None:
         None if the map is another one, fitted, or that of existing shards, if a centre makes rows dense, or if no rows
         can be read, which is left to the run to report.
     """
-    opened, map = settings.opened, settings.map
-    is_chosen = opened.target is not None or opened.like is not None or hasattr(map, "n_features_in_")
-    if map.name not in WEIGHTED or is_chosen:
-        return None
-    if map.center is not None and np.any(map.center):
+    map = settings.map
+    if not _takes_advice(settings) or (map.center is not None and np.any(map.center)):
         return None
     try:
         source, files = settings.source, settings.opened.files[:_SAMPLE_FILES]

@@ -27,7 +27,7 @@ OBJECTS = {
     "neighbors": {"neighbors", "queries", "n_neighbors", "rows", "first_similarity", "last_similarity"}
     | {"standard_error"},
     "plan": {"target", "files", "source_size", "tasks", "task_memory", "blocksize", "rows", "size", "needs_scan"}
-    | {"scale_warning"},
+    | {"scale_warning", "advice"},
     "predict": {"predictions", "rows", "bad_rows", "shards", "size", "manifest"},
     "status": {"target", "state", "committed"},
     "train": {"model", "task", "rows", "classes", "epochs", "training", "scores"},

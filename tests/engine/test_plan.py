@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dkfeat
@@ -195,6 +197,23 @@ def test_first_rows__of_a_large_source_are_few(write_rows, monkeypatch):
 )
 def test_first_rows__are_not_read_for(write_rows, map):
     assert first_rows_of(write_rows(), map) is None
+
+
+WIDE = " ".join(["1", *(f"{column}:2" for column in range(1, 201))]) + "\n"
+ADVICE = {"1 1:1 2:1\n1 2:1\n": "minhash minhash", "1 1:1 2:1\n1 2:3\n": "none gcws", WIDE: "dart none"}
+ADVICE |= {"": "none gcws", "word 1-2 sqrt": "dart none", "word 5": "minhash minhash"}
+
+
+@pytest.mark.parametrize(("rows", "advised"), ADVICE.items())
+def test_plan__advises_on_gcws_and_darts(tmp_path, rows, advised):
+    pq.write_table(pa.table({"body": ["a", "b"], "n": [1, 2]}), tmp_path / "rows.parquet")
+    encoder = dkfeat.TableEncoder(text={"body": rows} if rows else None)
+    source = dkfeat.ParquetSource(tmp_path / "rows.parquet", label=None, features=("body" if rows else "n",))
+    if ":" in rows:
+        (tmp_path / "rows.svm").write_text(rows)
+        source, encoder = tmp_path / "rows.svm", "auto"
+    plans = [dkfeat.plan(source, None, map, encoder=encoder, scan=True) for map in (gcws(), dkfeat.DartFeatures(8))]
+    assert [re.split("[: ]", plan.advice or "none")[0] for plan in plans] == advised.split()
 
 
 def test_featurize__reads_no_rows_for_advice(write_rows, tmp_path, monkeypatch):

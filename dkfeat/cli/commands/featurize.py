@@ -134,6 +134,7 @@ def plan(
         "needs_encoder": made.needs_encoder,
         "columns": None if made.columns is None else made.columns.rows(),
         "scale_warning": made.scale_warning,
+        "advice": made.advice,
     }
     print_result(record)
     for line in made.describe().split("\n"):
