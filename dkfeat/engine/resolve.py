@@ -443,18 +443,18 @@ def inherit_row_options(
     if encoder is not None:
         source = source.replaced(encoder=encoder)
     source = source if "label" in left_out else source.without_absent_label(files)
-    warn_of_columns(source, source.files() if files is None else files, given, (name, {"input": options}))
+    warn_of_columns(source, files, given, (name, {"input": options}))
     return source
 
 
-def warn_of_columns(source: Any, files: Sequence[SourceFile], given: Any, like: Any = None) -> None:
+def warn_of_columns(source: Any, files: Sequence[SourceFile] | None, given: Any, like: Any) -> None:
     """Warn of columns of files that are ignored or lacking.
 
     Parameters
     ----------
     source : Source
         Source of the rows.
-    files : sequence of SourceFile
+    files : sequence of SourceFile, or None
     given : Source
         Source as the caller passed it; if it names the columns to read, others are ignored on purpose.
     like : tuple of str and mapping, or None

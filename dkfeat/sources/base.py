@@ -366,10 +366,10 @@ class Source(ABC):
         """Return the source without a column of labels if its files do not have that column."""
         return self
 
-    def warn_of_columns(self, files: Sequence[SourceFile], known: Collection[str] | None) -> None:  # noqa: B027  # text has no columns
+    def warn_of_columns(self, files: Sequence[SourceFile] | None, known: Collection[str] | None) -> None:  # noqa: B027  # text has no columns
         """Warn of columns of files that are not among the known ones, and of those that are read, but files lack.
 
-        If `known` is None, other columns are left out on purpose.
+        If `files` is None, they are listed; if `known` is None, other columns are left out on purpose.
         """
 
     def rows_of(self, split: Split) -> int | None:  # noqa: ARG002  # text has no counts

@@ -129,9 +129,9 @@ class JsonLinesSource(TableSource):
         """Make an error about a column of a file, or about all."""
         return ParseError(reason if column is None else f"column {column}: {reason}", path=printable(file.url))
 
-    def warn_of_columns(self, files: Sequence[SourceFile], known: Collection[str] | None) -> None:
+    def warn_of_columns(self, files: Sequence[SourceFile] | None, known: Collection[str] | None) -> None:
         """Warn of members in the first lines of files that are not known, and of columns that these do not have."""
-        read = {*self.read_columns}
+        files, read = self.files() if files is None else files, {*self.read_columns}
 
         def names_in(file: SourceFile) -> Collection[str]:
             found = _members(self, file, _LEAST_HEAD_BYTES).keys()
@@ -143,7 +143,7 @@ class JsonLinesSource(TableSource):
             self._warn_of_new(sorted({*chain.from_iterable(names.values())} - {*known}))
         if lacking := [file for file, found in names.items() if found and read - {*found}]:
             missing = printable(", ".join(sorted(read - {*names[lacking[0]]})))
-            text = "%s: its first lines have no member %s, which is null if a line lacks it; compare the names (so %s)"
+            text = "%s: its first lines have no member %s, which is null if a line lacks it; compare the names (in %s)"
             logger.warning(text, printable(lacking[0].url), missing, counted(len(lacking), "file"))
 
     def _found_types(self, file: SourceFile) -> tuple[str, ...]:
@@ -172,8 +172,9 @@ class JsonLinesSource(TableSource):
             head, nothing = self._head(file, _HEAD_BYTES), pa.schema([])
             text = head.lstrip()
             line = text.partition(b"\n")[0] + b"\n"
-            if text and (reason := _parsed([line], nothing)[1] or _reason(line, nothing)):
+            if text and (reason := _parsed([line], nothing)[1]):
                 reason += "; JSON of other shape, such as an array, is converted by jq -c '.[]' for instance"
+            if text and (reason := reason or _reason(line, nothing)):
                 raise parse_error(reason, file, len(head) - len(text), 1, self.storage_options)
 
     def _head(self, file: SourceFile, n_bytes: int) -> bytes:

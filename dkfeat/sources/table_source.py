@@ -99,8 +99,9 @@ class TableSource(ParquetOptions):
         schema = self.schema_of((self.files() if files is None else files)[0])
         return self if self.label in schema.names else self.replaced(label=None)
 
-    def warn_of_columns(self, files: Sequence[SourceFile], known: Collection[str] | None) -> None:
+    def warn_of_columns(self, files: Sequence[SourceFile] | None, known: Collection[str] | None) -> None:
         """Warn of columns of the last file that are not among the known ones; a file that lacks one is an error."""
+        files = self.files() if files is None else files
         if files and known is not None:
             self._warn_of_new(Schema(self, self.schema_of(files[-1]), files[-1]).columns({*known}))
 
