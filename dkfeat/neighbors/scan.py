@@ -129,7 +129,7 @@ def _best_of_shard(
 ) -> NDArray[np.int64]:
     """Compare a batch of queries with the rows of a shard; return the heaps of the best of them."""
     heaps = empty_heaps(len(own), n_kept)
-    for first, codes in until_stopped(code_blocks(data, split), stopped):
+    for first, codes in until_stopped(code_blocks(data, split.number), stopped):
         fitted: Any = data.map
         fitted._keep_most_similar(queries, codes, first, own, heaps)
     return heaps
@@ -164,24 +164,14 @@ def sampled_map(data: ShardDataset | str | PathLike[str]) -> SampledMap:
     return cast("SampledMap", fitted)
 
 
-def numbered_codes(data: ShardDataset, split: Split) -> tuple[int, PackedCodes]:
-    """Read the codes of a shard, a split of `ShardSource`; return the number of its first row, and the codes."""
-    entry = data.manifest.shards[split.number]
-    return first_row(data, split), data.shards.read(entry, data.verifies, only=("encoded",)).X
-
-
 def own_rows(first: int, n: int, *, without_self: bool) -> NDArray[np.int64]:
     """Return the rows with which consecutive queries are not compared; -1 stands for none."""
     return np.arange(first, first + n) if without_self else np.full(n, -1)
 
 
-def first_row(data: ShardDataset, split: Split) -> int:
-    """Return the number of the first row of a shard, a split of `ShardSource`."""
-    return int(data.first_rows[split.number])
-
-
-def code_blocks(data: ShardDataset, split: Split) -> Iterator[tuple[int, PackedCodes]]:
+def code_blocks(data: ShardDataset, shard: int) -> Iterator[tuple[int, PackedCodes]]:
     """Yield blocks of a shard's rows: the number of the first row, and the codes."""
-    first, codes = numbered_codes(data, split)
-    for at in range(0, split.stop, _ROWS):
+    codes = data.shards.read(data.manifest.shards[shard], data.verifies, only=("encoded",)).X
+    first = int(data.first_rows[shard])
+    for at in range(0, len(codes.codes), _ROWS):
         yield first + at, PackedCodes(codes.codes[at : at + _ROWS], codes.empty[at : at + _ROWS])

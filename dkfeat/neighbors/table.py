@@ -21,7 +21,7 @@ from dkfeat.engine.resolve import must_agree
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.scan import first_row, own_rows
+from dkfeat.neighbors.scan import own_rows
 from dkfeat.store.commit.begin import check_target
 from dkfeat.store.manifest.records import check
 from dkfeat.store.outputs import check_kind
@@ -397,7 +397,7 @@ def _kept_of_shard(
     stopped: Callable[[], bool],  # noqa: ARG001 - one read
 ) -> dict[str, pa.Array]:
     """Read kept columns of the rows of a shard that are among some numbers, in ascending order."""
-    entry, first = data.manifest.shards[split.number], first_row(data, split)
+    entry, first = data.manifest.shards[split.number], int(data.first_rows[split.number])
     begin, end = np.searchsorted(numbers, [first, first + entry.rows])
     # "size": a scan of shards has compared the SHA-256, and checksums of pages are compared here
     kept = data.shards.read(entry, "size", only=names).kept

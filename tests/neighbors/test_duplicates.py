@@ -6,7 +6,6 @@ import pytest
 import scipy.sparse as sp
 
 import dkfeat
-from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
 from dkfeat.neighbors.deduplication import pairs, runs, stages
@@ -203,7 +202,7 @@ def test_tasks__worker_that_does_not_see_the_folder(data, tmp_path):
     )
     (tmp_path / "work").rename(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="choose a folder as target, or without one set temporary-directory"):
-        files.write_run(data, (Run(0, 5), ShardSource.of(data.shards).splits()[:1]), lambda: False)
+        files.write_run(data, Run(0, 5), lambda: False)
 
 
 @pytest.mark.parametrize("data", ["dart"], indirect=True)

@@ -168,6 +168,7 @@ EXACT = ["read rows", "compare exactly"]
 def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_path, monkeypatch):
     shards = dkfeat.open_shards(folder / "shards")
     monkeypatch.setattr(stages, "RUN_ROWS", 1)
+    monkeypatch.setattr(stages, "_TASK_KEYS", 0)
     search = partial(
         duplicates, shards, **({"verify": "exact", "source": str(folder / "*.svm")} if stage in EXACT else {})
     )

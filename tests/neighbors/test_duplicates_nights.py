@@ -60,12 +60,12 @@ def files_of(out):
 @given(
     night_of=st.lists(st.integers(0, 3), min_size=N_FILES, max_size=N_FILES),
     searched=st.lists(st.booleans(), min_size=4, max_size=4),
-    most=st.sampled_from([1, 30]),
+    sizes=st.sampled_from([{"RUN_ROWS": 1, "_TASK_KEYS": 0}, {"RUN_ROWS": 30, "_TASK_KEYS": 300}]),
 )
-def test_nights__give_the_tables_of_one_search(night_of, searched, most, files, tmp_path_factory):
+def test_nights__give_the_tables_of_one_search(night_of, searched, sizes, files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nights")
     few_runs = mock.patch.multiple(runs, MOST_RUNS=3, MERGED=2, _PAIRS=7)
-    with few_runs, mock.patch.object(stages, "RUN_ROWS", most):
+    with few_runs, mock.patch.multiple(stages, **sizes):
         for night in range(4):
             new = [file for file, of in zip(files, night_of, strict=True) if of == night]
             if new:

@@ -14,6 +14,7 @@ from dkfeat.compiled.jit import inlined, kernel, owned
 
 u64 = np.uint64
 _WORD, _ALL, _ONE, _BOTH = 64, u64(0xFFFFFFFFFFFFFFFF), u64(1), u64(3)
+_NEAR = 16  # keys that are passed one by one: few branches of a search are foreseen
 _HASHED_ROWS = 64  # rows whose codes stay in a first-level cache while all bands pass
 _FACTOR, _MIX_1, _MIX_2 = u64(0x9E3779B97F4A7C15), u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
 
@@ -151,32 +152,42 @@ def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
 
 
 @kernel
-def find_sorted(keys: NDArray[np.uint64], sought: NDArray[np.uint64], places: NDArray[np.int64]) -> None:
-    """Fill `places` with the first place in `keys` whose key is not lower, for each sought key.
+def _keep_sought(keys, sought, low, kept):
+    # each search begins where the one before ended, and goes on in steps that double
+    at, n_kept, n = 0, 0, keys.shape[0]
+    for i in range(sought.shape[0]):
+        least = sought[i] & ~low
+        step = _NEAR
+        while at + step <= n and keys[at + step - 1] < least:
+            at += step
+            step *= 2
+        high = min(at + step - 1, n)
+        while high - at > _NEAR:
+            middle = (at + high) // 2
+            if keys[middle] < least:
+                at = middle + 1
+            else:
+                high = middle
+        while at < n and keys[at] < least:
+            at += 1
+        while at < n and keys[at] & ~low == least:
+            kept[n_kept] = keys[at]
+            n_kept += 1
+            at += 1
+    return n_kept
 
-    Both are sorted, so each search begins where the one before ended, and goes on in steps that double.
+
+def sought_keys(keys: NDArray[np.uint64], sought: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
+    """Return the keys whose high bits are those of a sought key; `low` has the others. Both arrays are sorted.
 
     Examples
     --------
-    >>> places = np.empty(4, np.int64)
-    >>> find_sorted(np.array([1, 3, 3, 6], np.uint64), np.array([0, 3, 5, 9], np.uint64), places)
-    >>> places.tolist()
-    [0, 1, 3, 4]
+    >>> keys = np.array([0x17, 0x50, 0x53, 0x69], np.uint64)
+    >>> [hex(key) for key in sought_keys(keys, np.array([0x22, 0x51, 0x58], np.uint64), np.uint64(0xF)).tolist()]
+    ['0x50', '0x53']
     """
-    low, n = 0, len(keys)
-    for i in range(len(sought)):
-        step = 1
-        while low + step <= n and keys[low + step - 1] < sought[i]:
-            low += step
-            step *= 2
-        high = min(low + step - 1, n)
-        while low < high:
-            middle = (low + high) // 2
-            if keys[middle] < sought[i]:
-                low = middle + 1
-            else:
-                high = middle
-        places[i] = low
+    kept = np.empty(len(keys), np.uint64)  # pages that are not written take no memory
+    return kept[: _keep_sought(owned(keys), owned(sought), low, kept)]
 
 
 @kernel

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 _PAIR_COLUMNS = {"row": "int64", "other": "int64", "similarity": "float64"}
 _GROUP_COLUMNS = {"row": "int64", "group": "int64", "keep": "bool", **ORIGIN, "file_row": "int64"}
-_ROW_BYTES = 24  # of a pair, or of a row's numbers
+_ROW_BYTES = {PAIRS: 24, GROUPS: 72}
 MOST_TIMES = 8
 """Number of times by which the pairs of new rows may exceed those that a file of the first rows holds."""
 
@@ -274,8 +274,7 @@ def _write_tables(
         ).rows
     results = Duplicates(**search.results(found, n_rows[PAIRS]))
     settings = {**search.settings, "shards": search.data.manifest.shards_sha256}
-    runs = found.runs if index.is_kept else ()
-    folder.replace(DUPLICATES_FILE, record_of(settings, results, search.data.n_shards, runs))
+    folder.replace(DUPLICATES_FILE, record_of(settings, results, search.data.n_shards, found.runs))
     index.end(found)
 
 
@@ -332,23 +331,16 @@ def _check_continues(search: DuplicateSearch, folder: Storage, record: Record) -
 def _table_specs(settings: Mapping[str, Any], source: ShardSource) -> dict[str, TableSpec]:
     """Return the specs of both tables, or raise `ConfigError` as `table_schema` does."""
     remedy = "featurize with another name of that column, or without it"
-    pairs = TableSpec(
-        layout=PAIRS,
-        schema=table_schema(_PAIR_COLUMNS, [], source, "the table of pairs", ""),
-        settings=settings,
-        piece_rows=PIECE_ROWS,
-        row_bytes=_ROW_BYTES,
-        reads=(),
-    )
-    groups = TableSpec(
-        layout=GROUPS,
-        schema=table_schema(_GROUP_COLUMNS, [*source.kept.items()], source, "the table of groups", remedy),
-        settings=settings,
-        piece_rows=PIECE_ROWS,
-        row_bytes=3 * _ROW_BYTES,
-        reads=tuple(source.kept),
-    )
-    return {PAIRS: pairs, GROUPS: groups}
+    schemas = {
+        PAIRS: table_schema(_PAIR_COLUMNS, [], source, "the table of pairs", ""),
+        GROUPS: table_schema(_GROUP_COLUMNS, [*source.kept.items()], source, "the table of groups", remedy),
+    }
+    reads: dict[str, tuple[str, ...]] = {PAIRS: (), GROUPS: tuple(source.kept)}
+    made = partial(TableSpec, settings=settings, piece_rows=PIECE_ROWS)
+    return {
+        name: made(layout=name, schema=schema, row_bytes=_ROW_BYTES[name], reads=reads[name])
+        for name, schema in schemas.items()
+    }
 
 
 def _first_rows_in_files(source: ShardSource) -> dict[tuple[int, str], int]:

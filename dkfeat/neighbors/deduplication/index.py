@@ -14,9 +14,8 @@ from dkfeat.errors import CommitConflictError, SpecConflictError, TargetBusyErro
 from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
 from dkfeat.neighbors.deduplication.runs import CODES, Run
 from dkfeat.neighbors.deduplication.stages import Former, Found
-from dkfeat.neighbors.deduplication.work_files import Groups, WorkFolder
+from dkfeat.neighbors.deduplication.work_files import Counts, Groups, WorkFolder
 from dkfeat.store.commit.begin import hold
-from dkfeat.store.manifest.metadata import newest_manifest
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS
 from dkfeat.store.storage.local import LocalStorage
 
@@ -37,19 +36,19 @@ class Index:
     former: Former
     kept: Collection[str]
     """Files of the former search."""
-    is_kept: bool
 
     @classmethod
     def of(cls, folder: str | Path, record: Record | None, *, is_kept: bool) -> Self:
         """Open the index of a result; a temporary one is not kept, and knows no former search."""
         work = WorkFolder.of(folder, durable=is_kept)
         if record is None or "index" not in record:
-            return cls(work, Former(), (), is_kept)
+            return cls(work, Former(), ())
         found = record["results"]
         runs = tuple(Run(*bounds) for bounds in record["index"]["runs"])
-        former = Former(found.n_rows, record["index"]["shards"], runs, found.n_candidates, found.n_compared)
+        counts = Counts(found.n_candidates, found.n_compared)
+        former = Former(found.n_rows, record["index"]["shards"], runs, counts)
         groups = Groups(work, found.n_rows, keep_earlier=found.keep_earlier)
-        return cls(work, former, _names(runs, groups), is_kept)
+        return cls(work, former, _names(runs, groups))
 
     def begin(self, settings: Mapping[str, Any], *, resume: bool) -> None:
         """Continue a search, or begin one, for which the files of a search of other shards are removed.
@@ -111,17 +110,13 @@ def withdraw(storage: Storage, n_former: int, changed: Collection[int]) -> None:
     """
     if storage.size(SPEC) is None:
         return
+    splits = {name: int(name.split("-")[1]) for name in storage.list(DATA, sizes=False)}
+    gone = [name for name, split in splits.items() if split >= n_former or split in changed]
+    if not gone and storage.size(SUCCESS) is not None:
+        return
     with hold(storage):
-        manifest = None if storage.size(SUCCESS) is None else newest_manifest(storage)
-        if manifest is not None and manifest.n_splits == n_former and not changed:
-            return
         storage.remove(SUCCESS)
-        names = storage.list(META, sizes=False)
-        for kind in _OF_COMMITS:
-            for name in sorted(names, reverse=True):
-                if name.startswith(kind):
-                    storage.remove(f"{META}/{name}")
-        for name in storage.list(DATA, sizes=False):
-            split = int(name.split("-")[1])
-            if split >= n_former or split in changed:
-                storage.remove(f"{DATA}/{name}")
+        names = sorted(storage.list(META, sizes=False), reverse=True)
+        commits = [f"{META}/{name}" for kind in _OF_COMMITS for name in names if name.startswith(kind)]
+        for name in [*commits, *(f"{DATA}/{name}" for name in gone)]:
+            storage.remove(name)

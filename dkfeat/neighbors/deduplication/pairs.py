@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,23 +76,24 @@ class FindPairs(PairTask):
 
     def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
         """See `PairTask.find`."""
-        hashes, rows = _without_copies(self.groups, self.files.buckets(*divmod(part.number, self.files.n_parts)))
-        is_new = rows >= self.files.n_former
         keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
-        n_compared = 0
-        near = _neighbors(hashes, is_new, MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts))
+        n_compared, n_candidates = 0, list[int]()
+        near = chain.from_iterable(self._near(number, n_candidates) for number in range(part.start, part.stop))
         for left, right in until_stopped(_batches(near), stopped):
-            found = self.files.count_matches(rows[left], rows[right])
+            found = self.files.count_matches(left, right)
             kept = found >= self.least_count
-            keys.append(pair_keys(rows[left[kept]], rows[right[kept]]))
+            keys.append(pair_keys(left[kept], right[kept]))
             similarities.append(self.similarities[found[kept]])
             n_compared += len(found)
-        return FoundPairs(
-            np.concatenate(keys),
-            np.concatenate(similarities),
-            _count_pairs(hashes) - _count_pairs(hashes[~is_new]),
-            n_compared,
-        )
+        return FoundPairs(np.concatenate(keys), np.concatenate(similarities), sum(n_candidates), n_compared)
+
+    def _near(self, number: int, n_candidates: list[int]) -> Iterator[NDArray[np.int64]]:
+        """Yield the pairs to compare of a band in a partition, a few at a time; append the number of candidates."""
+        hashes, rows = _without_copies(self.groups, self.files.buckets(*divmod(number, self.files.n_parts)))
+        is_new = rows >= self.files.n_former
+        n_candidates.append(_count_pairs(hashes) - _count_pairs(hashes[~is_new]))
+        most = MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts)
+        return (rows[pairs] for pairs in _neighbors(hashes, is_new, most))
 
 
 def _without_copies(

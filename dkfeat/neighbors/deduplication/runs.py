@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain, pairwise, product, starmap
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
-from dkfeat.compiled.sampling.bands import band_keys, find_sorted, shared_keys
+from dkfeat.blocks import PackedCodes
+from dkfeat.compiled.sampling.bands import band_keys, shared_keys, sought_keys
 from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import CommitError
-from dkfeat.neighbors.scan import first_row, numbered_codes
+from dkfeat.neighbors.scan import code_blocks
 from dkfeat.store.storage.base import faults_as
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.blocks import Split
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.neighbors.deduplication.work_files import WorkFolder
     from dkfeat.theory.bands import Bands
@@ -37,6 +38,8 @@ CODES = "codes"
 _ROW_BITS, _PART_BITS = 24, 8  # of a key, and of the partitions of which a run has the places
 _ROW, _HASH = np.uint64((1 << _ROW_BITS) - 1), np.uint64((1 << 64) - (1 << _ROW_BITS))
 _NO_KEY = np.uint64(2**64 - 1)  # of an empty row; no run has so many rows
+_NONE = np.empty(0, np.uint64)
+_MERGED_PARTS = 16  # of a band, which are merged one after another
 _PAIRS = 65_536  # pairs for which the file of codes is mapped at a time: the pages that they touch count as memory
 
 
@@ -55,6 +58,10 @@ class Run(NamedTuple):
     def n_rows(self) -> int:
         """Number of rows."""
         return self.stop - self.first
+
+    def has(self, other: Run) -> bool:
+        """Return True if the rows of another run, which are all or none of this one's, are of this one."""
+        return self.first <= other.first < self.stop
 
 
 def plan_runs(firsts: Sequence[int], n_former: int, most: int) -> list[Run]:
@@ -76,32 +83,24 @@ def plan_runs(firsts: Sequence[int], n_former: int, most: int) -> list[Run]:
     return runs
 
 
-def plan_merges(runs: Sequence[Run]) -> list[Sequence[Run]]:
-    """Choose runs to merge, those with the fewest rows first; no run is chosen twice.
+def plan_merges(runs: Sequence[Run]) -> list[Run]:
+    """Choose runs to merge, those with the fewest rows first; no run is part of two.
 
     Examples
     --------
     >>> runs = [Run(at, at + 1) for at in range(MOST_RUNS + 2)]
-    >>> [(some[0].first, some[-1].stop) for some in plan_merges(runs)]
-    [(0, 16)]
+    >>> plan_merges(runs)
+    [Run(first=0, stop=16)]
     >>> plan_merges(runs[:MOST_RUNS])
     []
     """
-    left, merges = len(runs), list[Sequence[Run]]()
-    free = [True] * len(runs)
-    windows = [(runs[at + MERGED - 1].stop - runs[at].first, at) for at in range(len(runs) - MERGED + 1)]
-    for n_rows, at in sorted(windows):
-        if left > MOST_RUNS and n_rows < int(_ROW) and all(free[at : at + MERGED]):
-            free[at : at + MERGED] = [False] * MERGED
-            merges.append(runs[at : at + MERGED])
-            left -= MERGED - 1
-    return merges
-
-
-def merged_runs(runs: Sequence[Run], merges: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs after merges, in the order of their rows."""
-    gone = {run for some in merges for run in some}
-    return sorted([*(run for run in runs if run not in gone), *(Run(some[0].first, some[-1].stop) for some in merges)])
+    merged: list[Run] = []
+    joined = [Run(some[0].first, some[-1].stop) for some in zip(*(runs[at:] for at in range(MERGED)), strict=False)]
+    for run in sorted(joined, key=lambda run: (run.n_rows, run)):
+        is_free = not any(run.has(other) or other.has(run) for other in merged)
+        if is_free and run.n_rows < int(_ROW) and len(runs) - len(merged) * (MERGED - 1) > MOST_RUNS:
+            merged.append(run)
+    return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,78 +135,79 @@ class BandRuns:
         """Number of partitions."""
         return 1 << self.part_bits
 
-    def write_run(self, data: ShardDataset, item: tuple[Run, Sequence[Split]], stopped: Callable[[], bool]) -> None:
+    def write_run(self, data: ShardDataset, run: Run, stopped: Callable[[], bool]) -> None:
         """Write the codes and keys of a run, unless they are written, from the shards that have its rows."""
-        run, splits = item
         if self.work.has(run.name):
             return
         keys = np.empty((self.bands.n_bands + 1, run.n_rows), np.uint64)
-        path = self.work.path(CODES)
-        for split in until_stopped(splits, stopped):
-            first, packed = numbered_codes(data, split)
-            some = slice(max(run.first - first, 0), run.stop - first)
-            first += some.start
-            self._add(keys, first - run.first, first, packed.codes[some], packed.empty[some])
-        with faults_as(CommitError, f"{path} cannot be written"), path.open("r+b") as file:
+        stop, start = np.searchsorted(data.first_rows, [run.stop, run.first + 1]).tolist()
+        blocks = chain.from_iterable(code_blocks(data, shard) for shard in range(start - 1, stop))
+        for first, packed in until_stopped(blocks, stopped):
+            some = slice(max(run.first - first, 0), max(run.stop - first, 0))
+            self._add(keys, run.first, first + some.start, PackedCodes(packed.codes[some], packed.empty[some]))
+        with self._codes_file() as file:
             if self.work.storage.durable:
                 os.fsync(file.fileno())
         keys.sort(axis=1)
         n_keys = keys.shape[1] - int(np.count_nonzero(keys[0] == _NO_KEY))
         self.work.write(run.name, [_head(keys[:, :n_keys]), *keys[:, :n_keys]])
 
-    def _add(
-        self, keys: NDArray[np.uint64], at: int, first: int, codes: NDArray[np.uint8], empty: NDArray[np.bool_]
-    ) -> None:
-        """Write the codes of consecutive rows, and set their keys."""
-        codes, bits = in_whole_bytes(codes, self.n_components, self.bits)
+    def _add(self, keys: NDArray[np.uint64], first: int, at: int, packed: PackedCodes) -> None:
+        """Write the codes of consecutive rows from row `at` on, and set their keys, which begin with row `first`."""
+        codes, bits = in_whole_bytes(packed.codes, self.n_components, self.bits)
+        with self._codes_file() as file:
+            file.seek(at * codes.shape[1])
+            file.write(np.ascontiguousarray(codes).data)
+        some, of_bands = slice(at - first, at - first + len(codes)), self.bands.n_bands
+        keys[:of_bands, some] = band_keys(codes, bits, *self.bands, some.start, _ROW_BITS)
+        keys[of_bands, some] = band_keys(codes, bits, 1, self.n_components, some.start, _ROW_BITS)
+        keys[:, some][:, packed.empty] = _NO_KEY
+
+    @contextmanager
+    def _codes_file(self) -> Iterator[BinaryIO]:
         path = self.work.path(CODES)
         with faults_as(CommitError, f"{path} cannot be written"), path.open("r+b") as file:
-            file.seek(first * codes.shape[1])
-            file.write(np.ascontiguousarray(codes).data)
-        some, of_bands = slice(at, at + len(codes)), self.bands.n_bands
-        keys[:of_bands, some] = band_keys(codes, bits, *self.bands, at, _ROW_BITS)
-        keys[of_bands, some] = band_keys(codes, bits, 1, self.n_components, at, _ROW_BITS)
-        keys[:, some][:, empty] = _NO_KEY
+            yield file
 
-    def merge(self, runs: Sequence[Run], stopped: Callable[[], bool]) -> None:
-        """Write the run with the rows of consecutive runs, unless it is written."""
-        merged = Run(runs[0].first, runs[-1].stop)
+    def merge(self, merged: Run, stopped: Callable[[], bool]) -> None:
+        """Write the run that has the rows of several, unless it is written."""
         if self.work.has(merged.name):
             return
+        runs = [run for run in self.runs if merged.has(run)]
 
-        def band(number: int) -> NDArray[np.uint64]:
-            moved = [self._slice(run, number, 0, 0) + np.uint64(run.first - merged.first) for run in runs]
-            return np.sort(np.concatenate(moved))
+        def keys(band: int, part: int) -> NDArray[np.uint64]:
+            parts = [self._slice(run, band, part, _MERGED_PARTS) + np.uint64(run.first - merged.first) for run in runs]
+            return np.sort(np.concatenate(parts))
 
-        head = np.sum([self._places(run) for run in runs], axis=0)
-        numbers = until_stopped(range(self.bands.n_bands + 1), stopped)
-        self.work.write(merged.name, chain([head], map(band, numbers)))
+        head = np.sum([self._places(self.work.values(run.name, np.uint64)) for run in runs], axis=0)
+        parts = until_stopped(product(range(self.bands.n_bands + 1), range(_MERGED_PARTS)), stopped)
+        self.work.write(merged.name, chain([head], starmap(keys, parts)))
 
-    def _places(self, run: Run) -> NDArray[np.int64]:
+    def _places(self, values: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the places at the head of a run, shape (n_bands + 1, 2 ** _PART_BITS + 1)."""
         n = (self.bands.n_bands + 1) * ((1 << _PART_BITS) + 1)
-        return self.work.values(run.name, np.int64)[:n].reshape(self.bands.n_bands + 1, -1)
+        return values[:n].view(np.int64).reshape(self.bands.n_bands + 1, -1)
 
-    def _slice(self, run: Run, band: int, part: int, part_bits: int) -> NDArray[np.uint64]:
+    def _slice(self, run: Run, band: int, part: int, n_parts: int) -> NDArray[np.uint64]:
         """Return the keys of a band in a partition of a run, which are read when they are used."""
-        values, places = self.work.values(run.name, np.uint64), self._places(run)
-        width = 1 << (_PART_BITS - part_bits)
+        values = self.work.values(run.name, np.uint64)
+        places, width = self._places(values), (1 << _PART_BITS) // n_parts
         start, stop = places[band, [part * width, (part + 1) * width]] + places.size
         return values[start:stop]
 
     def buckets(self, band: int, part: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the hashes and rows of a partition's buckets with several rows and a new one, in order."""
         new = [run for run in self.runs if run.first >= self.n_former]
-        slices = [(run, np.array(self._slice(run, band, part, self.part_bits))) for run in new]
-        if self.n_former:
-            sought = np.sort(np.concatenate([np.empty(0, np.uint64), *(keys & _HASH for _, keys in slices)]))
-            sought = sought[np.flatnonzero(np.concatenate([[True], sought[1:] != sought[:-1]])[: len(sought)])]
+        keys = [(run, self._slice(run, band, part, self.n_parts)) for run in new]
+        if len(new) < len(self.runs):
+            sought = np.sort(np.concatenate([_NONE, *(some for _, some in keys)]))
             former = (run for run in self.runs if run.first < self.n_former)
-            slices += [(run, _with_hashes(self._slice(run, band, part, self.part_bits), sought)) for run in former]
+            keys += [(run, sought_keys(self._slice(run, band, part, self.n_parts), sought, _ROW)) for run in former]
         # the bits of the partition make room for those of all rows
         shift, low = np.uint64(self.part_bits), np.uint64((1 << (_ROW_BITS + self.part_bits)) - 1)
-        numbered = [((keys & _HASH) << shift) + ((keys & _ROW) + np.uint64(run.first)) for run, keys in slices]
-        keys = shared_keys(np.concatenate([np.empty(0, np.uint64), *numbered]), low)
-        return keys & ~low, (keys & low).astype(np.int64)
+        numbered = [((some & _HASH) << shift) + ((some & _ROW) + np.uint64(run.first)) for run, some in keys]
+        shared = shared_keys(np.concatenate([_NONE, *numbered]), low)
+        return shared & ~low, (shared & low).astype(np.int64)
 
     def count_matches(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int32]:
         """Count the equal codes of pairs of rows."""
@@ -215,9 +215,7 @@ class BandRuns:
         row_bytes = (self.n_components * wide + 7) // 8
         counts = [np.empty(0, np.int32)]
         for at in range(0, len(left), _PAIRS):
-            # private pages are writeable, so that no loop copies them
-            path = str(self.work.path(CODES))  # numpy takes long to resolve a Path
-            mapped = np.asarray(np.memmap(path, np.uint8, "c", shape=(self.n_rows, row_bytes)))
+            mapped = self.work.values(CODES, np.uint8)[: self.n_rows * row_bytes].reshape(-1, row_bytes)
             some = slice(at, at + _PAIRS)
             counts.append(count_pair_matches(mapped, left[some], right[some], self.n_components, wide))
         return np.concatenate(counts)
@@ -228,28 +226,3 @@ def _head(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     bounds, n_keys = np.arange(1, 1 << _PART_BITS, dtype=np.uint64) << np.uint64(64 - _PART_BITS), keys.shape[1]
     places = [[0, *np.searchsorted(band, bounds).tolist(), n_keys] for band in keys]
     return np.array(places, np.int64) + n_keys * np.arange(len(keys))[:, None]
-
-
-def _with_hashes(keys: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the keys with any of some hashes; both are sorted.
-
-    Examples
-    --------
-    >>> keys = np.array([1, 5, 5, 6], np.uint64) << np.uint64(24) | np.array([7, 0, 3, 9], np.uint64)
-    >>> [hex(key) for key in _with_hashes(keys, np.array([2, 5], np.uint64) << np.uint64(24)).tolist()]
-    ['0x5000000', '0x5000003']
-    """
-    starts = np.empty(len(hashes), np.int64)
-    find_sorted(keys, hashes, starts)
-    held = np.flatnonzero(starts < len(keys))
-    held = held[keys[starts[held]] & _HASH == hashes[held]]
-    starts, stops = starts[held], np.searchsorted(keys, hashes[held] | _ROW, side="right")
-    sizes = stops - starts
-    positions = np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-    return keys[positions]
-
-
-def splits_of(run: Run, data: ShardDataset, splits: Sequence[Split]) -> list[Split]:
-    """Return the splits that have rows of a run."""
-    firsts = (first_row(data, split) for split in splits)
-    return [split for split, at in zip(splits, firsts, strict=True) if at < run.stop and at + split.stop > run.first]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.scan import run_stage
 from dkfeat.neighbors.deduplication.pairs import (
     MAX_COMPARISONS,
@@ -25,17 +25,14 @@ from dkfeat.neighbors.deduplication.runs import (
     RUN_ROWS,
     BandRuns,
     Run,
-    merged_runs,
     plan_merges,
     plan_runs,
-    splits_of,
 )
 from dkfeat.neighbors.deduplication.work_files import (
     BLOCK_ROWS,
     Counts,
     Groups,
     PairFiles,
-    PairTask,
     Part,
     count_in_blocks,
 )
@@ -53,6 +50,8 @@ if TYPE_CHECKING:
     from dkfeat.theory.bands import Bands
 
 
+_KEY_BYTES = 8
+_TASK_KEYS, _PASSED = 1 << 18, 64  # new keys that are compared by a task; as many former keys are passed in that time
 _EXACT_PAIRS = 1 << 18  # pairs of a task that compares exactly, and at most those of one block of rows more
 
 
@@ -62,8 +61,7 @@ class Former(NamedTuple):
     n_rows: int = 0
     n_shards: int = 0
     runs: tuple[Run, ...] = ()
-    n_candidates: int = 0
-    n_compared: int = 0
+    counts: Counts = Counts()
 
 
 class Found(NamedTuple):
@@ -75,8 +73,8 @@ class Found(NamedTuple):
     piece_rows: int
     """Number of rows whose pairs make a file of moderate size."""
     n_copies: int
-    sums: dict[str, int]
-    """Numbers of candidates and comparisons in all bands, for all rows."""
+    counts: Counts
+    """Numbers of pairs in all bands, for all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class DuplicateSearch:
             "n_rows": self.data.n_rows,
             "n_copies": found.n_copies,
             **found.groups.count(),
-            **found.sums,
+            **found.counts._asdict(),
             "n_pairs": n_pairs,
         }
 
@@ -127,51 +125,49 @@ class DuplicateSearch:
         groups = Groups(work, n_rows, former.n_rows, self.keep_earlier)
         files = self._hash(work, runner, former)
         similarities = self.codes.similarity_of_counts(np.arange(self.codes.n_components + 1))
-        copies = PairFiles(work, tuple(f"same-{part}" for part in range(files.n_parts)))
-        size = 8 * n_new // files.n_parts
-        parts = [Part(number, size // 8, size) for number in range(files.n_parts)]
-        self._find("find copies", FindCopies(copies, files, groups, float(similarities[-1])), parts, runner)
+        part_rows = n_new // files.n_parts
+        parts = [Part(number, part_rows, number, number + 1) for number in range(files.n_parts)]
+        copies = PairFiles(work, tuple(f"same-{part.number}" for part in parts))
+        self._stage("find copies", FindCopies(copies, files, groups, float(similarities[-1])), parts, runner)
         n_copies = groups.mark_copies(copies)
-        names = (f"near-{band}-{part}" for band in range(self.bands.n_bands) for part in range(files.n_parts))
-        near = PairFiles(work, tuple(names))
+        parts = self._parts_of_bands(files)
+        near = PairFiles(work, tuple(f"near-{part.number}" for part in parts))
         compare = FindPairs(near, files, groups, similarities, int(np.searchsorted(similarities, self._least_estimate)))
         most = MAX_COMPARISONS * n_rows
         self.report.note(f"{n_copies:,} copies; of other rows, at most {most:,} pairs are compared for each band")
-        parts = [Part(number, size // 8, size) for number in range(len(near.names))]
-        counts = self._find("compare", compare, parts, runner)
+        counts = self._stage("compare", compare, parts, runner)
         pairs = PairFiles(work, copies.names + near.names)
         if self.source is not None:
             pairs = self._compare_exactly(pairs, self.source, runner)
         with self.report.stage("group", total_tasks=1, total_bytes=1) as stage:
             piece_rows = groups.find(pairs)
             stage.advance(rows=n_new, source_bytes=1)
-        before = (former.n_candidates, former.n_compared)
-        sums = {name: n + sum for name, n, sum in zip(Counts._fields[1:], before, counts[1:], strict=True)}
-        return Found(pairs, groups, files.runs, piece_rows, n_copies, sums)
+        counts = Counts(*map(add, former.counts, counts))
+        return Found(pairs, groups, files.runs, piece_rows, n_copies, counts)
 
     def _hash(self, work: WorkFolder, runner: Runner, former: Former) -> BandRuns:
         """Write the codes and runs of the new rows, and merge runs."""
         n_rows, firsts = self.data.n_rows, self.data.first_rows.tolist()
         work.path(CODES).touch()
-        shards = ShardSource.of(self.data.shards).splits()[former.n_shards :]
-        new = plan_runs(firsts, former.n_rows, RUN_ROWS)
         files = BandRuns(work, n_rows, former.n_rows, self.codes.n_components, self.codes.bits, self.bands)
-        items = [(run, splits_of(run, self.data, shards)) for run in new]
-        self._stage("hash", partial(files.write_run, self.data), items, runner, lambda item: item[0].n_rows)
-        parts: list[Run] = []
+        new = plan_runs(firsts, former.n_rows, RUN_ROWS)
+        self._stage("hash", partial(files.write_run, self.data), new, runner)
+        found: list[Run] = []
         for runs in (former.runs, new):
-            part: Sequence[Run] = runs
-            while merges := plan_merges(part):
-                self._stage("merge", files.merge, merges, runner, lambda some: some[-1].stop - some[0].first)
-                part = merged_runs(part, merges)
-            parts += part
-        return replace(files, runs=tuple(parts))
+            left = [*runs]
+            while merges := plan_merges(left):
+                self._stage("merge", replace(files, runs=tuple(left)).merge, merges, runner)
+                left = sorted([*merges, *(run for run in left if not any(merged.has(run) for merged in merges))])
+            found += left
+        return replace(files, runs=tuple(found))
 
-    def _stage(self, name: str, task: Any, items: Sequence[Any], runner: Runner, n_rows: Callable[[Any], int]) -> None:
-        """Run a stage of tasks that write runs."""
-        size = 8 * (self.bands.n_bands + 1)
-        with self.report.stage(name, total_tasks=len(items), total_bytes=size * sum(map(n_rows, items))) as stage:
-            runner.run(task, items, lambda item, _: stage.advance(rows=n_rows(item), source_bytes=size * n_rows(item)))
+    def _parts_of_bands(self, files: BandRuns) -> list[Part]:
+        """Divide the partitions of all bands into tasks that are not too small; band 0 has the first partitions."""
+        n_rows, n_all = files.n_rows - files.n_former, self.bands.n_bands * files.n_parts
+        cost = (n_rows + files.n_former // _PASSED) // files.n_parts
+        bounds = [*range(0, n_all, 1 + _TASK_KEYS // (cost + 1)), n_all]
+        parts = enumerate(pairwise(bounds))
+        return [Part(number, (stop - at) * n_rows // files.n_parts, at, stop) for number, (at, stop) in parts]
 
     @property
     def _expected_recall(self) -> float:
@@ -184,18 +180,19 @@ class DuplicateSearch:
         error = self.data.map.expected_error_at(self.threshold)
         return max(self.threshold - STANDARD_ERRORS * float(0 if error is None else error), 1e-9)
 
-    def _find(self, name: str, task: PairTask, parts: Sequence[Part], runner: Any) -> Counts:
-        """Run a stage that finds pairs; return the sums of its counts."""
-        total = np.zeros(len(Counts._fields), np.int64)
+    def _stage(self, name: str, task: Any, items: Sequence[Part | Run], runner: Runner) -> Counts:
+        """Run a stage of tasks; return the sums of their counts, of those that find pairs."""
+        total = Counts()
 
-        def done(part: Part, counts: Counts) -> None:
-            total[:] += counts
-            stage.advance(rows=part.n_rows, source_bytes=part.n_bytes)
+        def done(item: Part | Run, counts: Counts | None) -> None:
+            nonlocal total
+            total = Counts(*map(add, total, counts or Counts()))
+            stage.advance(rows=item.n_rows, source_bytes=_KEY_BYTES * item.n_rows)
 
-        n_bytes = sum(part.n_bytes for part in parts)
-        with self.report.stage(name, total_tasks=len(parts), total_bytes=n_bytes) as stage:
-            runner.run(task, parts, done)
-        return Counts(*total.tolist())
+        n_bytes = sum(_KEY_BYTES * item.n_rows for item in items)
+        with self.report.stage(name, total_tasks=len(items), total_bytes=n_bytes) as stage:
+            runner.run(task, items, done)
+        return total
 
     def _compare_exactly(self, candidates: PairFiles, source: Rows, runner: Runner) -> PairFiles:
         """Return the pairs among the candidates whose exact similarity is at least the threshold."""
@@ -225,9 +222,8 @@ class DuplicateSearch:
         firsts = BLOCK_ROWS * np.unique(before // _EXACT_PAIRS, return_index=True)[1]
         parts = []
         for number, (start, stop) in enumerate(pairwise([*firsts.tolist(), n_rows])):
-            size = 16 * int(n_pairs[start // BLOCK_ROWS : -(-stop // BLOCK_ROWS)].sum()) + 1
-            parts.append(Part(number, stop - start, size, start, stop))
+            parts.append(Part(number, stop - start, start, stop))
         pairs = PairFiles(work, tuple(f"exact-{part.number}" for part in parts))
         task = CompareExactly(pairs, candidates, rows, sampled_map(self.data), self.threshold)
-        self._find("compare exactly", task, parts, runner)
+        self._stage("compare exactly", task, parts, runner)
         return pairs

@@ -79,24 +79,23 @@ class WorkFolder:
         """Remove all other files."""
         for name in self.storage.list(DATA, sizes=False):
             if name not in names:
-                self.storage.remove(f"{DATA}/{name}")
+                self.storage.remove(f"{DATA}/{name}", durable=False)  # what comes back is removed again
 
     def values(self, name: str, dtype: DTypeLike, offset: int = 0) -> NDArray[Any]:
         """Return the values in a file after `offset` bytes, read when they are used; changes stay in memory."""
-        with self.path(name).open("rb") as file:
+        with open(f"{self.storage.url}/{DATA}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 -- a Path takes long
             if os.fstat(file.fileno()).st_size <= offset:
                 return np.empty(0, dtype)
             return np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_COPY), dtype, offset=offset)
 
 
 class Part(NamedTuple):
-    """What a task of a stage works on: a partition, or a range of rows, with its share of the stage's progress."""
+    """What a task of a stage works on: a range of partitions, or of rows, with its share of the stage's progress."""
 
     number: int
     n_rows: int
-    n_bytes: int
-    start: int = 0
-    stop: int = 0
+    start: int
+    stop: int
 
 
 class FoundPairs(NamedTuple):
@@ -125,9 +124,8 @@ def pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.u
 
 
 class Counts(NamedTuple):
-    """Numbers of pairs in a file, and those of `FoundPairs`."""
+    """Numbers of pairs that were looked at, see `FoundPairs`."""
 
-    n_pairs: int = 0
     n_candidates: int = 0
     n_compared: int = 0
 
@@ -145,12 +143,11 @@ class PairFiles:
         head = np.array([found.n_candidates, found.n_compared], np.int64).view(np.uint64)
         similarities = found.similarities[order].view(np.uint64)
         self.work.write(name, [head, found.keys[order], similarities])
-        return Counts(len(found.keys), found.n_candidates, found.n_compared)
+        return Counts(found.n_candidates, found.n_compared)
 
     def counts(self, name: str) -> Counts:
         """Return the counts of a file."""
-        values = self.work.values(name, np.int64)
-        return Counts((len(values) - 2) // 2, int(values[0]), int(values[1]))
+        return Counts(*self.work.values(name, np.int64)[:2].tolist())
 
     def chunks(self) -> Iterator[FoundPairs]:
         """Iterate over the pairs of all files, a few at a time; a pair comes once for each file that has it."""
@@ -269,11 +266,10 @@ class Groups:
 
     def count(self) -> dict[str, int]:
         """Return the numbers of groups of several rows and of kept rows, and the size of the largest group."""
-        sizes, n_kept = np.zeros(self.n_rows, self._dtype), 0
+        sizes = np.zeros(self.n_rows, self._dtype)
         count_members(self._lowest, sizes)
-        for first in range(0, self.n_rows, PIECE_ROWS):
-            n_kept += int(np.count_nonzero(self.kept(first, min(first + PIECE_ROWS, self.n_rows))))
-        n_groups = int(np.count_nonzero(sizes > 1))
+        kept = self.work.values(self.names[2], np.bool_) if self.keep_earlier and self.n_rows else sizes
+        n_groups, n_kept = int(np.count_nonzero(sizes > 1)), int(np.count_nonzero(kept))
         return {"n_groups": n_groups, "n_kept": n_kept, "largest_group": int(sizes.max(initial=0))}
 
     @property
