@@ -53,7 +53,7 @@ def _target(command: Command, *, required: bool = True) -> Command:
 @run_options
 @click.pass_context
 def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: str | None, **options: Any) -> None:
-    """Turn rows of LIBSVM text or Parquet files into feature shards.
+    """Turn rows of LIBSVM text, Parquet or JSON lines into feature shards.
 
     SOURCE is one or more files, globs or fsspec URLs. Text may be compressed by
     gz, bz2, xz or zst; a folder of Parquet files is read as one data set. The
@@ -66,6 +66,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
       dkfeat featurize test.svm.xz --like features/train --out features/test
       dkfeat featurize 'day-*.svm.gz' --n-workers 8 --out features/days
       dkfeat featurize rows.parquet --label y --keep name --out features/rows
+      dkfeat featurize d.jsonl --label y --text body='word 1-2' --map dart --out d
 
     Parquet readers can read DIR/data as it is once DIR/_SUCCESS exists.
     """

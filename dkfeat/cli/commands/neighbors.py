@@ -45,9 +45,9 @@ def neighbors(
 
     SHARDS is a folder of codes that `dkfeat featurize` made with the map gcws,
     dart or minhash; the similarity is the min-max kernel of its map. QUERIES is
-    LIBSVM text or Parquet files, read as the source of SHARDS was, or a folder of
-    shards made with --like SHARDS. Without QUERIES, each row of SHARDS is
-    compared with all others: the graph of nearest neighbours.
+    LIBSVM text, Parquet or JSON lines, read as the source of SHARDS was, or a
+    folder of shards made with --like SHARDS. Without QUERIES, each row of SHARDS
+    is compared with all others: the graph of nearest neighbours.
 
     DIR/data gets Parquet files with query, rank, neighbor, similarity and
     standard_error, and the columns that the shards keep, such as id and
