@@ -167,7 +167,7 @@ class JsonLinesSource(TableSource):
         return tuple(types)
 
     def _check_first_line(self, files: Sequence[SourceFile]) -> None:
-        """Raise an error about the first line that is not blank if it is no object."""
+        """Raise an error about the first line if it is no object, or if there is none or it is empty."""
         for file in files:
             head, nothing = self._head(file, _HEAD_BYTES), pa.schema([])
             text = head.lstrip()
@@ -176,6 +176,9 @@ class JsonLinesSource(TableSource):
                 reason += "; JSON of other shape, such as an array, is converted by jq -c '.[]' for instance"
             if text and (reason := reason or _reason(line, nothing)):
                 raise parse_error(reason, file, len(head) - len(text), 1, self.storage_options)
+        raise self.column_error(
+            files[0], None, "its first lines have no columns; name them by types= (--types), or add rows"
+        )
 
     def _head(self, file: SourceFile, n_bytes: int) -> bytes:
         """Read the first whole lines of a file."""
