@@ -159,8 +159,7 @@ def _report_encoder(columns: ColumnTable, reporter: Progress) -> None:
     )
     if left_out:
         shown = [f"{printable(column.name)}: {column.reason}" for column in left_out[:_SHOWN]]
-        shown += [f"and {len(left_out) - _SHOWN:,} more"] if len(left_out) > _SHOWN else []
-        logger.warning("%s left out: %s", counted(len(left_out), "column"), "; ".join(shown))
+        logger.warning("%s left out, such as %s", counted(len(left_out), "column"), "; ".join(shown))
 
 
 def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, encoder: Any = "auto") -> Resolved:

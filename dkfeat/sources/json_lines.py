@@ -176,9 +176,7 @@ class JsonLinesSource(TableSource):
                 reason += "; JSON of other shape, such as an array, is converted by jq -c '.[]' for instance"
             if text and (reason := reason or _reason(line, nothing)):
                 raise parse_error(reason, file, len(head) - len(text), 1, self.storage_options)
-        raise self.column_error(
-            files[0], None, "its first lines have no columns; name them by types= (--types), or add rows"
-        )
+        raise self.column_error(files[0], None, "it has no columns; name them by types= (--types), or add rows")
 
     def _head(self, file: SourceFile, n_bytes: int) -> bytes:
         """Read the first whole lines of a file."""
