@@ -219,6 +219,13 @@ def _weigh(counts, weights):
 
 
 @kernel
+def weigh_buckets(buckets, counts, n_rows, weights):
+    """Write the weights of grams under idf, 1 + log(n_rows / count), at the numbers of their buckets."""
+    for i in range(len(buckets)):
+        weights[buckets[i]] = f32(1 + log_scalar(f64(n_rows) / f64(counts[i])))
+
+
+@kernel
 def are_ascii(starts, sizes):
     """Return True for each text whose bytes are all below 128, and for null."""
     found = np.empty(len(starts), np.bool_)

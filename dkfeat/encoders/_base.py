@@ -45,7 +45,8 @@ class Encoder(TransformerMixin, NotebookCard):
     def _fit_drawn(self, n_rows: int, take: Callable[[NDArray[np.int64]], Any]) -> Self:
         """Fit to `n_rows` rows, of which `take` returns those with ascending numbers that the seed draws."""
         seed = check_seed(self.random_state)
-        fitted: Self = self.set_params(random_state=seed).fit(take(choose_rows(seed, n_rows, N_DRAWN, STREAM_TABLE)))
+        self.random_state = seed
+        fitted: Self = self.fit(take(choose_rows(seed, n_rows, N_DRAWN, STREAM_TABLE)))
         return fitted
 
     def rows_for_map(self, X: Any, known: Collection[str] = (), odd: NDArray[np.int64] | None = None) -> Any:  # noqa: ARG002 - of tables

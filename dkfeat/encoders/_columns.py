@@ -42,7 +42,7 @@ class Column:
 
     Type and family are those of `dkfeat.encoders._arrow.Storage`. In `rows` drawn rows are `distinct` values or tags,
     `nulls` missing values (NaN too) and `zeros`; `parts` are the parts of a date that vary. Columns of n-grams are
-    encoded without drawn rows; `ngrams` are their lengths and weights.
+    encoded without drawn rows, except those with idf; `ngrams` are their lengths and weights.
     """
 
     name: str

@@ -7,8 +7,9 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
-from functools import cache
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +25,21 @@ from dkfeat.errors import ConfigError, InputError
 WEIGHTS = ("binary", "count", "log", "sqrt")
 """Weights of the grams of a text by their counts, in the order of their numbers in the loops."""
 _UNITS = ("word", "char")
-_FORM = re.compile(rf"\s*(word|char)\s+(\d{{1,9}})(?:\s*-\s*(\d{{1,9}}))?(?:\s+({'|'.join(WEIGHTS)}))?(\s+cased)?\s*")
+_FORM = re.compile(
+    rf"\s*(word|char)\s+(\d{{1,9}})(?:\s*-\s*(\d{{1,9}}))?(?:\s+({'|'.join(WEIGHTS)}))?(\s+idf)?(\s+cased)?\s*"
+)
 _CHANGING = r"[^\x00-\x7f\x{c0}-\x{ff}\x{2013}\x{2014}\x{2018}-\x{201d}]"
 """Texts without such a character are their own normal form: that of letters of Western Europe, dashes and quotes."""
 _MOST_GRAMS = 1 << 24
 """Grams of a text, at most: with them a row takes half a gigabyte while it is made."""
 _BLOCK_GRAMS = 1 << 26
 """Grams for which memory is reserved at a time, about, unless a single row needs more."""
+_BUCKET_BITS = 22
+"""Top bits of a coordinate that number the bucket in which the drawn rows that hold the gram are counted."""
+_FEWEST_ROWS = 3
+"""Grams that fewer of the drawn rows hold weigh nothing under idf."""
+_COUNTED_ROWS = 256
+"""Rows whose grams are in memory at a time while they are counted."""
 
 
 class NGrams(NamedTuple):
@@ -40,11 +49,12 @@ class NGrams(NamedTuple):
     low: int
     high: int
     weights: str
+    idf: bool
     cased: bool
 
     @classmethod
     def parse(cls, text: object, where: str) -> Self:
-        """Read a text such as ``word 5`` or ``char 3-5 sqrt cased``.
+        """Read a text such as ``word 5`` or ``char 3-5 sqrt idf cased``.
 
         Raises
         ------
@@ -53,20 +63,20 @@ class NGrams(NamedTuple):
 
         Examples
         --------
-        >>> str(NGrams.parse("char 3-5 sqrt", "text")), NGrams.parse("word 2", "text").weights
-        ('char 3-5 sqrt', 'binary')
+        >>> str(NGrams.parse("char 3-5 sqrt idf", "text")), NGrams.parse("word 2", "text").weights
+        ('char 3-5 sqrt idf', 'binary')
         """
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         low, high = (int(match[2]), int(match[3] or match[2])) if match else (0, 0)
         if match is None or not 1 <= low <= high <= loops.MOST_LENGTH:
             raise ConfigError(
                 f"{where}={text!r:.100}, but n-grams are given as 'word 5', 'word 1-2 sqrt' or 'char 3-5 cased': from "
-                f"1 to {loops.MOST_LENGTH} words or characters, weights ({', '.join(WEIGHTS)}) or none, cased or not"
+                f"1 to {loops.MOST_LENGTH} words or characters, then weights ({', '.join(WEIGHTS)}), idf or cased"
             )
-        return cls(match[1], low, high, match[4] or WEIGHTS[0], cased=bool(match[5]))
+        return cls(match[1], low, high, match[4] or WEIGHTS[0], idf=bool(match[5]), cased=bool(match[6]))
 
     def __str__(self) -> str:
-        return f"{self.form} {self.weights}" + " cased" * self.cased
+        return f"{self.form} {self.weights}" + " idf" * self.idf + " cased" * self.cased
 
     @property
     def form(self) -> str:
@@ -98,8 +108,13 @@ class NGrams(NamedTuple):
             found.append((at, "text that is not valid UTF-8; convert it, or leave the row out"))
         return min(found, default=None)
 
-    def encode(self, plan: Plan, number: int, rows: Rows) -> csr_matrix:
+    def encode(self, plan: Plan, number: int, rows: Rows, frequencies: Frequencies | None = None) -> csr_matrix:
         """Encode the texts of a column of the plan, given by the number of its job.
+
+        Parameters
+        ----------
+        frequencies : Frequencies or None, default=None
+            Of the grams in drawn rows, if they count under idf.
 
         Returns
         -------
@@ -111,6 +126,12 @@ class NGrams(NamedTuple):
         InputError
             If a text is too long or not valid UTF-8; ``row`` is the number of its row.
         """
+        starts, sizes, _owners = self._find(plan, number, rows)
+        encoded = self._encode(starts, sizes)
+        return encoded if frequencies is None else frequencies.weigh(encoded)
+
+    def _find(self, plan: Plan, number: int, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Any]]:
+        """Find the addresses and sizes of texts, normalised where needed, and the objects that must outlive them."""
         n_rows = sum(len(numbers) for _, numbers in rows)
         starts, sizes, owners, first = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64), [], 0
         job = plan.jobs[number]
@@ -130,7 +151,34 @@ class NGrams(NamedTuple):
                 owners.append(texts)
             owners.append(owner)
             first += len(numbers)
-        return self._encode(starts, sizes)
+        return starts, sizes, owners
+
+    def count_rows(self, plan: Plan, number: int, rows: Rows) -> NDArray[np.int32]:
+        """Count the drawn rows that hold a gram, for the grams of the texts that `encode` would encode.
+
+        Returns
+        -------
+        counted : ndarray of shape (2, n_buckets), int32
+            Numbers of buckets, ascending, and numbers of rows.
+
+        Raises
+        ------
+        ConfigError
+            If no gram is in enough rows.
+        """
+        starts, sizes, _owners = self._find(plan, number, rows)
+        counts = np.zeros(1 << _BUCKET_BITS, np.int32)
+        for first in range(0, len(starts), _COUNTED_ROWS):
+            own = slice(first, first + _COUNTED_ROWS)
+            np.add.at(counts, _buckets(self._encode(starts[own], sizes[own])), 1)
+        kept = np.flatnonzero(counts >= _FEWEST_ROWS)
+        if not len(kept):
+            name = plan.schema.names[int(plan.jobs[number][tables.CHILD])]
+            raise ConfigError(
+                f"idf leaves out n-grams that fewer than {_FEWEST_ROWS} of the rows of fit hold, but that are all of "
+                f"column {name!r} in {len(starts):,} rows; leave idf out, or give more rows"
+            )
+        return np.stack([kept, counts[kept]]).astype(np.int32)
 
     def _folded(self, texts: pa.Array) -> pa.Array:
         """Normalise texts, and convert them to lower case unless case counts."""
@@ -173,6 +221,37 @@ class NGrams(NamedTuple):
             encoded = self._replace(low=length, high=length)._encode(*_places(held))
             named |= zip(encoded.indices.tolist(), held.to_pylist(), strict=True)
         return named
+
+
+@dataclass(frozen=True, eq=False)
+class Frequencies:
+    """How many of the drawn rows hold the grams of a column, in buckets, and the weights that follow."""
+
+    n_rows: int
+    counted: NDArray[np.int32]
+    """From `NGrams.count_rows`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the table of weights is not pickled
+        return partial(Frequencies, self.n_rows, self.counted), ()
+
+    @cached_property
+    def weights(self) -> NDArray[np.float32]:
+        """Weight of each bucket: 1 + log(rows / rows that hold it), or 0 for few rows."""
+        weights = np.zeros(1 << _BUCKET_BITS, np.float32)
+        loops.weigh_buckets(self.counted[0], self.counted[1], self.n_rows, weights)
+        return weights
+
+    def weigh(self, encoded: csr_matrix) -> csr_matrix:
+        """Multiply encoded rows by the weights, and leave zeros out."""
+        encoded.data *= self.weights[_buckets(encoded)]
+        encoded.eliminate_zeros()
+        return encoded
+
+
+def _buckets(encoded: csr_matrix) -> NDArray[np.int64]:
+    """Return the number of the bucket of each gram of encoded rows."""
+    buckets: NDArray[np.int64] = encoded.indices >> loops.GRAM_BITS - _BUCKET_BITS
+    return buckets
 
 
 def _places(texts: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -15,11 +16,11 @@ from sklearn.base import clone
 from dkfeat import canonical
 from dkfeat.compiled import tables
 from dkfeat.compiled.text import GRAM_BITS
-from dkfeat.encoders._arrow import Plan, as_type, encode, read_table, storage_of
+from dkfeat.encoders._arrow import Plan, Rows, as_type, encode, read_table, storage_of
 from dkfeat.encoders._base import Encoder
 from dkfeat.encoders._columns import LEFT_OUT, NGRAMS, PARTS, ZEROS_ABSENT, Column, ColumnTable, rank_table
 from dkfeat.encoders._fitting import is_dask_table
-from dkfeat.encoders._ngrams import WEIGHTS, NGrams
+from dkfeat.encoders._ngrams import WEIGHTS, Frequencies, NGrams
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.html import card
 from dkfeat.maps._rows import transform_blocks
@@ -42,7 +43,8 @@ class Coordinate(NamedTuple):
 class _FittedTable(NamedTuple):
     """State of a fitted encoder, and what is derived from it.
 
-    `texts` are the n-grams of the last columns, by their names; `used` are the jobs of others, `ranks` their tables.
+    `texts` are the n-grams of the last columns, by their names, and `frequencies` those of grams, or None without idf;
+    `used` are the jobs of others, `ranks` their tables.
     """
 
     params: dict[str, Any]
@@ -50,14 +52,29 @@ class _FittedTable(NamedTuple):
     columns: ColumnTable
     knots: NDArray[np.float64]
     texts: dict[str, NGrams]
+    frequencies: list[Frequencies | None]
     used: list[tuple[Column, dict[int, int]]]
     ranks: tuple[NDArray[np.float64], NDArray[np.float32]]
 
     @classmethod
-    def of(cls, encoder: BaseTable, seed: int, columns: Sequence[Column], knots: Any = ()) -> Self:
-        """Check the parameters of an encoder, and derive its state; columns of n-grams are the last."""
+    def of(
+        cls,
+        encoder: BaseTable,
+        seed: int,
+        columns: Sequence[Column],
+        knots: Any = (),
+        counted: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> Self:
+        """Check the parameters of an encoder, and derive its state; columns of n-grams are the last.
+
+        `counted` are the arrays of `NGrams.count_rows`, by ``rows_`` and the number of the column among those of text.
+        """
         params, knots = encoder._checked_params(), np.array(knots, np.float64)
         texts = {column.name: encoder._ngrams()[column.name] for column in columns if column.encoding == NGRAMS}
+        frequencies = [
+            Frequencies(column.rows, counted[f"rows_{at}"]) if texts[column.name].idf else None
+            for at, column in enumerate(columns[len(columns) - len(texts) :])
+        ]
         used, distinct, weights = [], [np.empty(0)], [np.empty((0, 2), np.float32)]
         first = n_distinct = n_places = 0
         for number, column in enumerate(columns):
@@ -72,7 +89,7 @@ class _FittedTable(NamedTuple):
             if column.encoding not in (LEFT_OUT, NGRAMS):
                 used.append((column, job))
         ranks = np.concatenate(distinct), np.concatenate(weights).reshape(-1)
-        return cls(params, seed, ColumnTable(columns), knots, texts, used, ranks)
+        return cls(params, seed, ColumnTable(columns), knots, texts, frequencies, used, ranks)
 
     @property
     def first_text(self) -> int:
@@ -110,7 +127,7 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
     @property
     def weighted(self) -> list[str]:
         """Columns of n-grams with counts, and, if the encoder is fitted, of ranks."""
-        texts = [name for name, ngrams in self.texts.items() if ngrams.weights != WEIGHTS[0]]
+        texts = [name for name, ngrams in self.texts.items() if ngrams.weights != WEIGHTS[0] or ngrams.idf]
         columns = self.describe() if self.__sklearn_is_fitted__() else ()
         return texts + [column.name for column in columns if column.n_knots]
 
@@ -139,7 +156,7 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
                 raise ConfigError(f"{option} names {name!r}, but there is no such column among the features; {hint}")
 
     def fit_texts(self, names: Sequence[str]) -> Self:
-        """Fit a copy to columns of these names if all are of n-grams, which need no rows; else return the encoder.
+        """Fit a copy to columns of these names if all are of n-grams that need no rows; else return the encoder.
 
         Raises
         ------
@@ -149,16 +166,24 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
         if self.__sklearn_is_fitted__() or not names:
             return self
         self.check_names(names)
-        if not {*names} <= self.texts.keys():
+        if any(name not in self.texts or self.texts[name].idf for name in names):
             return self
         fitted: Self = clone(self)
         return fitted._keep(_FittedTable.of(fitted, check_seed(self.random_state), fitted._text_columns(names)))
 
-    def _text_columns(self, names: Sequence[str]) -> list[Column]:
-        """Make the columns of n-grams among these names."""
+    def _text_columns(self, names: Sequence[str], n_rows: int = 0) -> list[Column]:
+        """Make the columns of n-grams among these names; `n_rows` drawn rows are counted for idf."""
         found = self._ngrams()
         facts: Any = {"type": "string", "family": "text", "encoding": NGRAMS}
-        return [Column(name=name, ngrams=str(found[name]), **facts) for name in names if name in found]
+        rows = {name: n_rows * ngrams.idf for name, ngrams in found.items()}
+        return [Column(name=name, ngrams=str(found[name]), rows=rows[name], **facts) for name in names if name in found]
+
+    def _counted(self, columns: Sequence[Column], drawn: Rows) -> dict[str, NDArray[np.int32]]:
+        """Count the drawn rows that hold a gram, for those columns of n-grams that have idf."""
+        found = self._ngrams()
+        plan = Plan.of(drawn[0][0].schema, [(column, {}) for column in columns])
+        counted = [(at, found[column.name]) for at, column in enumerate(columns) if found[column.name].idf]
+        return {f"rows_{at}": ngrams.count_rows(plan, at, drawn) for at, ngrams in counted}
 
     def transform(self, X: Any) -> Any:
         """Encode each row.
@@ -188,7 +213,8 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
         odd = np.zeros((len(state.columns), 2), np.int64) if odd is None else odd
         plan, plan_of_texts = self._plans_for(batches[0].schema, known)
         parts = [encode(plan, rows, state.ranks, missing, odd[: state.first_text])] if state.first_text else []
-        parts += [ngrams.encode(plan_of_texts, at, rows) for at, ngrams in enumerate(state.texts.values())]
+        for at, (ngrams, frequencies) in enumerate(zip(state.texts.values(), state.frequencies, strict=True)):
+            parts.append(ngrams.encode(plan_of_texts, at, rows, frequencies))
         encoded = parts[0] if len(parts) == 1 else hstack(parts, "csr")
         encoded.has_canonical_format = True
         return encoded
@@ -275,10 +301,12 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
 
     def _restore(self, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         columns = ColumnTable(canonical.typed(spec["columns"], tuple[Column, ...], "columns"))
-        self._keep(_FittedTable.of(self, check_seed(spec["seed"]), columns, arrays["knots"]))
+        self._keep(_FittedTable.of(self, check_seed(spec["seed"]), columns, arrays["knots"], arrays))
 
     def _fitted_arrays(self) -> dict[str, NDArray[Any]]:
-        return {"knots": self._state().knots}
+        state = self._state()
+        counted = {f"rows_{at}": found.counted for at, found in enumerate(state.frequencies) if found is not None}
+        return {"knots": state.knots, **counted}
 
     def _keep(self, settings: _FittedTable) -> Self:
         self._settings, self.seed_ = settings, settings.seed

@@ -29,7 +29,7 @@ class TableEncoder(BaseTable):
     categories : sequence of str, default=()
         Names of columns to encode as categories: integers, such as postal codes, and text that would be left out.
     text : mapping of str to str or None, default=None
-        N-grams of columns of text, such as ``word 1-2`` or ``char 3-5 sqrt``. For instance ``{"body": "word 1-2"}``;
+        N-grams of columns of text, such as ``word 1-2`` or ``word 1 idf``. For instance ``{"body": "word 1-2"}``;
         `Text` tells more. A column of text without is a category.
     missing : {"ignore", "indicator"}, default="ignore"
         A null or NaN writes nothing, or a coordinate of weight 1.
@@ -140,14 +140,15 @@ class TableEncoder(BaseTable):
             if name not in self.texts:
                 alone = [(batch.select([at]), numbers) for batch, numbers in drawn]
                 learnt.append(learn_column(alone, is_named=name in params["categories"]))
-        columns = ColumnTable([*(column for column, _ in learnt), *self._text_columns(names)])
+        texts = self._text_columns(names, sum(len(numbers) for _, numbers in drawn))
+        columns = ColumnTable([*(column for column, _ in learnt), *texts])
         if len(columns.left_out) == len(columns):
             raise InputError(
                 "no column of the table can be encoded; name those to keep in categories= (--categories), or for "
                 f"columns of numbers as they are pass encoder=None (--features-as columns) to a run:\n{columns!r}"
             )
         knots = np.concatenate([np.empty(0), *(knots for _, knots in learnt)])
-        self._keep(_FittedTable.of(self, seed, columns, knots))
+        self._keep(_FittedTable.of(self, seed, columns, knots, self._counted(texts, drawn)))
         self.check_schema(drawn[0][0].schema)
         return self
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from dkfeat import TableEncoder, Text, kernels
+from dkfeat.compiled.text import GRAM_BITS
 from dkfeat.encoders import _ngrams
 from dkfeat.errors import ConfigError, InputError
 from tests.encoders.test_table import assert_same
@@ -165,6 +166,23 @@ def test_spec__is_json_and_reads_back(encoder):
     )
 
 
+@pytest.mark.parametrize("frame", [pa.Table.to_pandas, lambda table: dd.from_pandas(table.to_pandas(), npartitions=2)])
+def test_idf__weighs_grams_by_the_rows_of_fit_that_hold_them(frame, monkeypatch):
+    monkeypatch.setattr(_ngrams, "_COUNTED_ROWS", 2)
+    texts = ["x a b", "x a c", "x a b b", "x d", "x b a", "x e", None]
+    table = table_of(texts).append_column("title", pa.array(["t"] * 7))
+    encoder = TableEncoder(text={"body": "word 1 count idf", "title": "word 1"}, random_state=0).fit(frame(table))
+    again = TableEncoder.from_spec(json.loads(json.dumps(encoder.to_spec())), encoder._fitted_arrays())
+    for fitted in (encoder, again, pickle.loads(pickle.dumps(encoder))):
+        rows = fitted.transform(table_of(["b c z b", "a", None]).append_column("title", pa.array(["u", None, None])))
+        assert [fitted.name_of(row.indices, table)[0].value for row in rows[:2]] == ["b", "a"]
+        assert np.allclose([row.data[0] for row in rows[:2]], [2 * (1 + np.log(7 / 3)), 1 + np.log(7 / 4)])
+        assert np.diff(rows.indptr).tolist() == [2, 1, 0]
+    alone = Text("body", "word 1 count idf").fit(frame(table))
+    assert_same(alone.transform(table), encoder.transform(table)[:, : 1 << GRAM_BITS])
+    assert encoder.weighted == alone.weighted == ["body"]
+
+
 def test_null__is_like_no_text_and_a_column_of_nulls_has_empty_rows():
     table = pa.table({"body": pa.nulls(3)})
     assert Text("body").fit(table).transform(table).nnz == 0
@@ -205,6 +223,7 @@ def test_transform__names_what_is_wrong(make, match):
         (Text("body", "words 5"), "'word 5', 'word 1-2 sqrt' or 'char 3-5 cased'"),
         (Text("body", "word 5 tf"), r"ngrams='word 5 tf', .* weights \(binary, count, log, sqrt\)"),
         (Text("body", "word 5 cased sqrt"), "ngrams='word 5 cased sqrt'"),
+        (Text("body", "word 5 idf"), "fewer than 3 of the rows of fit hold, .* 'body' in 6 rows; leave idf out"),
         (Text(3), "column=3"),
         (TableEncoder(text={"body": "word 0"}), r"text\['body'\]='word 0'"),
         (TableEncoder(text={1: "word 1"}), "text={1: 'word 1'}, but it must be a mapping of names"),

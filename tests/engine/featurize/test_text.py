@@ -41,9 +41,10 @@ def source_of(folder, **options):
     return dkfeat.ParquetSource(str(folder / "*.parquet"), label=None, id="id", **options)
 
 
+@pytest.mark.parametrize("ngrams", ["word 2", "word 2 idf"])
 @pytest.mark.parametrize("blocksize", [2_000, 1 << 26])
-def test_text__has_the_codes_of_its_ngrams_for_all_splits(folder, blocksize, cluster_client):
-    encoder = dkfeat.Text("body", "word 2")
+def test_text__has_the_codes_of_its_ngrams_for_all_splits(folder, blocksize, ngrams, cluster_client):
+    encoder = dkfeat.Text("body", ngrams)
     featurized(source_of(folder, blocksize=blocksize), folder / "out", map=MAP, encoder=encoder, client=cluster_client)
     rows = encoder.fit(make_table()).transform(make_table())
     wanted = dkfeat.DartFeatures(32, random_state=5).fit(rows).encode(rows)
