@@ -295,7 +295,7 @@ class _PieceBuilder:
         self._bad_rows += bad
         if first < end:
             part = rows if end - first == rows.n_rows else rows.take(slice(first, end))
-            self._parts.append(self._options.encoded(part, self._odd))
+            self._parts.append(part)
             self._left_bytes -= int(n_bytes[first:end].sum())
             self._left_rows -= part.n_rows
 
@@ -318,10 +318,9 @@ class _PieceBuilder:
 
     def _block(self) -> RowBlock:
         options = self._options
-        is_table = options.is_table and not options.is_encoded
         empty = RowBlock(
-            X=pa.table({name: pa.nulls(0) for name in options.features or ()})
-            if is_table
+            X=pa.table({name: pa.nulls(0) for name in options.read_features})
+            if options.is_table
             else csr_matrix((0, options.n_features), dtype=options.dtype),
             y=np.empty(0, options.label_dtype),
             label_offsets=np.zeros(1, np.int64) if options.multilabel else None,
@@ -331,7 +330,8 @@ class _PieceBuilder:
         )
         block = join_blocks([empty, *self._parts])  # two blocks at least, so that rows are copied
         self._parts = []
-        if not is_table:
+        block = options.encoded(block, self._odd)
+        if not isinstance(block.X, pa.Table):
             block.X.has_sorted_indices = block.X.has_canonical_format = True
         return block
 
@@ -342,7 +342,7 @@ def _sha256(block: RowBlock, bad: Sequence[BadRow]) -> str:
     counts = [block.n_rows, block.X.nnz, len(block.y)]
     arrays: list[Any] = [np.array(counts, np.int64), block.y]
     arrays += [array for array in (block.label_offsets, block.qid, block.weight) if array is not None]
-    arrays += [block.X.indptr.astype(np.int64), block.X.indices.astype(np.int64), block.X.data]
+    arrays += [*(numbers.astype(np.int64, copy=False) for numbers in (block.X.indptr, block.X.indices)), block.X.data]
     for column in block.kept.values():
         arrays.append(pc.is_valid(column).to_numpy(zero_copy_only=False))
         arrays += _contents(column)
