@@ -15,11 +15,6 @@ from dkfeat.messages import counted, printable, show_bytes
 
 MARK = '<meta name="generator" content="dkfeat">'
 """Element in the head of each page, by which dkfeat recognises its own pages."""
-REPORT_POLICY = (
-    '<meta http-equiv="Content-Security-Policy" content="default-src data: blob: '
-    "'unsafe-inline' 'unsafe-eval'; base-uri 'none'; form-action 'none'\">"
-)
-"""Element for the head of Dask's performance reports: scripts in the page may run, and can load and send nothing."""
 
 
 def render(template: str, **values: object) -> str:

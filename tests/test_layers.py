@@ -44,7 +44,7 @@ TABLE = {
     "engine": (
         ENGINE_AND_BELOW,
         {"dask", "distributed", "numpy", "scipy", "sklearn", "pyarrow", "fsspec", "rich", "threadpoolctl"}
-        | {"dask_jobqueue", "dask_kubernetes"},
+        | {"dask_jobqueue"},
     ),
     "plot": (ENGINE_AND_BELOW | {"plot"}, {"matplotlib", "numpy"}),
     "report": (ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report"}, {"matplotlib", "numpy", "scipy", "jinja2"}),

@@ -192,7 +192,6 @@ def execution_options(command: Command) -> Command:
         of("scheduler_file", metavar="FILE"),
         of("cluster", metavar="FILE"),
         options_of(ExecutionConfig, "n_workers", "threads_per_worker", "memory_limit"),
-        of("performance_report", metavar="FILE"),
         heading(OUTPUT),
         progress_option(),
         output_options,

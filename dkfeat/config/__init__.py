@@ -5,7 +5,6 @@ from __future__ import annotations
 from dkfeat.config.execution import ClusterConfig as ClusterConfig
 from dkfeat.config.execution import DefaultsConfig as DefaultsConfig
 from dkfeat.config.execution import ExecutionConfig as ExecutionConfig
-from dkfeat.config.execution import KubernetesClusterConfig as KubernetesClusterConfig
 from dkfeat.config.execution import LocalClusterConfig as LocalClusterConfig
 from dkfeat.config.execution import SlurmClusterConfig as SlurmClusterConfig
 from dkfeat.config.execution import load_cluster as load_cluster

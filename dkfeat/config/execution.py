@@ -16,8 +16,8 @@ SCHEDULERS = ("threads", "synchronous", "cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementConfig(Settings):
-    """Scheduler and workers of a run.
+class ExecutionConfig(Settings):
+    """Settings of where tasks run, which do not change a byte of the result.
 
     At most one of `scheduler`, `scheduler_file` and `cluster` may be given. If none is, tasks run on the first of these
     that exists: worker processes, if `n_workers` or `memory_limit` is given; the active `distributed.Client`; the
@@ -30,22 +30,13 @@ class PlacementConfig(Settings):
     scheduler_file: str | None = None
     """File of a running scheduler, written by ``dask scheduler --scheduler-file``."""
     cluster: str | None = None
-    """File of a cluster to start, such as those of conf/cluster for SLURM and Kubernetes; the options below
-    override its values."""
+    """File of a cluster to start, such as conf/cluster/slurm.yaml; the options below override its values."""
     n_workers: Positive | None = None
     """Number of threads or worker processes. Left out: one for each core."""
     threads_per_worker: Positive | None = None
     """Threads in each worker process."""
     memory_limit: int | str | None = None
     """Memory of each worker process, as in 4GiB; at least 512MiB. Left out: an equal share of the machine's memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionConfig(PlacementConfig):
-    """Settings of where tasks run; they do not change a byte of the result."""
-
-    performance_report: str | None = None
-    """HTML file for Dask's performance report of the cluster."""
 
     @classmethod
     def gather(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +54,7 @@ class ExecutionConfig(PlacementConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DefaultsConfig(PlacementConfig):
+class DefaultsConfig(ExecutionConfig):
     """Settings that apply unless a command line, job file or argument overrides them."""
 
     blocksize: int | str | None = None
@@ -210,32 +201,9 @@ class SlurmClusterConfig(ClusterConfig):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesClusterConfig(ClusterConfig):
-    """Pods that the Dask operator starts, by dask-kubernetes."""
-
-    kind: Literal["kubernetes"] = "kubernetes"
-    """Kind of the cluster."""
-    image: str
-    """Container image with the same versions of Python, Dask and dkfeat as here."""
-    n_workers: Positive
-    """Worker pods, at least 1."""
-    threads_per_worker: Positive
-    memory_limit: int | str
-    namespace: str | None = None
-    """Namespace of the pods; left out: the current one."""
-    name: str | None = None
-    """Name of the Dask cluster; left out: a generated one."""
-    env: Mapping[str, Any] | None = None
-    """Environment variables of the pods. For secrets, use a custom resource."""
-    resource_seconds: int = 60
-    """Seconds to wait for the operator to act."""
-
-
 CLUSTERS: dict[str, type[ClusterConfig]] = {
     "local": LocalClusterConfig,
     "slurm": SlurmClusterConfig,
-    "kubernetes": KubernetesClusterConfig,
 }
 """Settings by kind of cluster."""
 

@@ -1,6 +1,5 @@
 """A scheduler and workers that people start by Dask's own commands, and dkfeat's commands and jobs on them."""
 
-import re
 import runpy
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from click.testing import CliRunner
 from dkfeat.cli import cli
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners.connect import read_address
-from dkfeat.html import REPORT_POLICY
 from dkfeat.learn.model import load_model
 from tests.programs import ROOT, start
 
@@ -81,21 +79,15 @@ def test_commands__on_a_running_cluster_give_the_same_bytes(cluster, tiny_folder
     predicting = [tmp_path / "model", rows, "--no-progress", "--out"]
     run("predict", *predicting, tmp_path / "local-labels", "--scheduler", "threads")
     part = {"model": str(tmp_path / "model"), "source": {"urlpath": str(rows)}, "out": str(tmp_path / "labels")}
-    where = {"scheduler_file": str(cluster), "progress": False, "performance_report": str(tmp_path / "report.html")}
+    where = {"scheduler_file": str(cluster), "progress": False}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({"predict": [part], "run": where}))
     main = runpy.run_path(str(ROOT / "jobs" / "predict.py"))["main"]
     assert CliRunner().invoke(main, [str(tmp_path / "job.yaml")]).exit_code == 0
     assert bytes_of(tmp_path / "labels") == bytes_of(tmp_path / "local-labels")
-    pytest.importorskip("bokeh", reason="the rest looks at a performance report, which needs bokeh")
-    page = (tmp_path / "report.html").read_text()
-    assert "Workers: 2" in page
-    assert REPORT_POLICY in page.partition("<script")[0]
-    assert not re.search(r"<script[^>]*src=", page)  # which the policy would stop
 
 
 @pytest.mark.cluster
-def test_job__parts_share_one_cluster_and_have_reports_of_their_own(tiny_folder, tmp_path, monkeypatch):
-    pytest.importorskip("bokeh", reason="performance reports need bokeh")
+def test_job__parts_share_one_cluster(tiny_folder, tmp_path, monkeypatch):
     started_clusters = []
     monkeypatch.setattr(
         "dkfeat.engine.clusters.open.local_cluster",
@@ -111,13 +103,11 @@ def test_job__parts_share_one_cluster_and_have_reports_of_their_own(tiny_folder,
         for name in "ab"
     ]
     where = {"cluster": str(tmp_path / "c.yaml"), "n_workers": 1, "memory_limit": "2GiB", "progress": False}
-    where["performance_report"] = str(tmp_path / "report.html")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({"featurize": parts, "run": where}))
     main = runpy.run_path(str(ROOT / "jobs" / "featurize.py"))["main"]
     outcome = CliRunner().invoke(main, [str(tmp_path / "job.yaml")])
     assert outcome.exit_code == 0, outcome.output
     assert started_clusters == [(1, None, "2GiB")]
-    assert {path.name for path in tmp_path.glob("*.html")} == {"report.html", "report-2.html"}
     # what is done already starts none
     assert CliRunner().invoke(main, [str(tmp_path / "job.yaml")]).exit_code == 0
     assert len(started_clusters) == 1

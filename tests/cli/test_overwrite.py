@@ -11,9 +11,6 @@ from click.testing import CliRunner
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.engine.runners.connect import check_report
-from dkfeat.errors import ConfigError
-from dkfeat.store.outputs import write_output
 
 ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n in range(60))
 
@@ -191,17 +188,6 @@ def test_predict__overwrite_is_for_files(made, tmp_path):
         result = run("predict", made / "model", made / "rows.svm", *out, "--overwrite")
         assert result.exit_code == 2
         assert "--overwrite is for --out FILE" in result.output
-
-
-@pytest.mark.fault("S-19")
-def test_performance_report__replaces_earlier_ones_alone(made, tmp_path):
-    pytest.importorskip("bokeh")
-    for place in (made / "rows.svm", made / "shards" / "report.html"):
-        with pytest.raises(ConfigError, match="performance_report: "):
-            check_report(place)
-    assert check_report(tmp_path / "report.html") == tmp_path / "report.html"
-    write_output(tmp_path / "report.html", '<html>\n<head>\n<meta name="generator" content="dkfeat">')
-    assert check_report(tmp_path / "report.html") == tmp_path / "report.html"
 
 
 def test_train__checkpoint_beside_other_files_refuses_no_outputs_there(made, tmp_path, monkeypatch):

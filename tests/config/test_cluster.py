@@ -5,7 +5,7 @@ import yaml
 
 from dkfeat.config import LocalClusterConfig, SlurmClusterConfig, load_cluster
 from dkfeat.config.execution import CLUSTERS, read_cluster
-from dkfeat.engine.clusters.open import kubernetes_keywords, slurm_keywords
+from dkfeat.engine.clusters.open import slurm_keywords
 from dkfeat.errors import ConfigError
 
 FILES = Path(__file__).parents[2] / "conf" / "cluster"
@@ -13,7 +13,6 @@ FILES = Path(__file__).parents[2] / "conf" / "cluster"
 OF_CLUSTER = ("n_workers", "scheduler_options", "silence_logs")
 """Keywords of a cluster of jobs that are none of each job."""
 SLURM = {"kind": "slurm", "n_workers": 6, "threads_per_worker": 4, "memory_limit": "8GiB"}
-PODS = {"kind": "kubernetes", "image": "i", "n_workers": 3, "threads_per_worker": 2, "memory_limit": "2GiB"}
 
 
 @pytest.mark.parametrize("kind", CLUSTERS)
@@ -34,7 +33,7 @@ def test_conf_cluster__commented_settings_exist(kind):
     ("mapping", "words"),
     [
         (["slurm"], "expected keys and values, one of them `kind`"),
-        ({"n_workers": 2}, "kind must be given: local, slurm, kubernetes"),
+        ({"n_workers": 2}, "kind must be given: local, slurm"),
         ({"kind": "slrum"}, "did you mean 'slurm'"),
         ({"kind": ["slurm"]}, "no cluster of kind"),
         ({**SLURM, "wall_time": "1:00"}, "wall_time: unknown key; did you mean 'walltime'"),
@@ -104,12 +103,3 @@ def test_slurm_keywords__leave_to_dask_what_is_left_out():
     keywords = slurm_keywords(SlurmClusterConfig.from_mapping(SLURM))
     assert {"queue", "account", "walltime", "python", "job_extra_directives"}.isdisjoint(keywords)
     assert keywords["scheduler_options"] == {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-
-
-def test_kubernetes_keywords__ask_for_what_workers_may_use():
-    keywords = kubernetes_keywords(read_cluster({**PODS, "namespace": "team", "env": {"A": "1"}}))
-    share = {"cpu": "2", "memory": str(2 << 30)}
-    assert keywords["resources"] == {"requests": share, "limits": share}
-    assert keywords["worker_command"] == ["dask", "worker", "--nthreads", "2", "--memory-limit", "2147483648"]
-    assert (keywords["namespace"], keywords["env"], keywords["n_workers"]) == ("team", {"A": "1"}, 3)
-    assert "name" not in keywords

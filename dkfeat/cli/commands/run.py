@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -74,8 +74,7 @@ def build_rows(part: config.PredictConfig | config.EvaluateConfig) -> dict[str, 
 def _open_runs(run: config.RunConfig, parts: Sequence[Part]) -> Iterator[Iterator[tuple[Part, config.RunConfig]]]:
     """Yield each part of a job file with its run settings.
 
-    A cluster that the file names is started by the first part that needs it, and is used by all parts. Each part has
-    its own performance report: report.html, report-2.html, …
+    A cluster that the file names is started by the first part that needs it, and is used by all parts.
     """
     from dkfeat.engine.clusters.open import SharedCluster
 
@@ -85,14 +84,7 @@ def _open_runs(run: config.RunConfig, parts: Sequence[Part]) -> Iterator[Iterato
             shared = stack.enter_context(SharedCluster(run.cluster, **sizes))
             changes: dict[str, Any] = {"cluster": shared, **dict.fromkeys(sizes)}
             run = replace(run, **changes)
-        yield ((part, _with_own_report(run, number)) for number, part in enumerate(parts, 1))
-
-
-def _with_own_report(run: config.RunConfig, number: int) -> config.RunConfig:
-    if run.performance_report is None or number == 1:
-        return run
-    path = PurePath(run.performance_report)
-    return replace(run, performance_report=str(path.with_stem(f"{path.stem}-{number}")))
+        yield ((part, run) for part in parts)
 
 
 def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manifest:

@@ -1,1 +1,1 @@
-"""Clusters that a run starts: worker processes of this machine, or a cluster of SLURM or Kubernetes."""
+"""Clusters that a run starts: worker processes of this machine, or a cluster of SLURM."""

@@ -83,8 +83,6 @@ def local_cluster(
     n_workers: int | None = None,
     threads_per_worker: int | None = None,
     memory_limit: int | str | None = None,
-    *,
-    profile: bool = False,
 ) -> Iterator[Client]:
     """Start worker processes on this machine and stop them at the end of the ``with`` block.
 
@@ -99,8 +97,6 @@ def local_cluster(
     memory_limit : int, str or None
         Memory limit of each worker, in bytes or as text with a unit; None: an equal share of the machine's memory. A
         worker that exceeds 95 % of it is stopped, and its task runs on another worker.
-    profile : bool, default=False
-        Let workers sample their calls, for a performance report.
 
     Yields
     ------
@@ -130,7 +126,6 @@ def local_cluster(
             "MALLOC_MMAP_THRESHOLD_": 1 << 20,
             **variables,
         },
-        "distributed.worker.profile.enabled": profile,
     }
     with dask.config.set(settings):
         try:

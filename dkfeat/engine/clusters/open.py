@@ -1,4 +1,4 @@
-"""Clusters that are started from a cluster file: local, SLURM or Kubernetes."""
+"""Clusters that are started from a cluster file: local or SLURM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
@@ -55,23 +55,6 @@ def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
     }
 
 
-def kubernetes_keywords(config: execution.KubernetesClusterConfig) -> dict[str, Any]:
-    """Make keywords of `dask_kubernetes.operator.KubeCluster`."""
-    memory = as_bytes(config.memory_limit)
-    threads = config.threads_per_worker
-    share = {"cpu": str(threads), "memory": str(memory)}
-    optional = {"namespace": config.namespace, "name": config.name, "env": config.env}
-    return {
-        "image": config.image,
-        "n_workers": config.n_workers,
-        "resources": {"requests": share, "limits": share},
-        "worker_command": ["dask", "worker", "--nthreads", str(threads), "--memory-limit", str(memory)],
-        "resource_timeout": config.resource_seconds,
-        "quiet": True,
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
 def _dashboard(address: str | None) -> dict[str, Any]:
     return dict(CLOSED_DASHBOARD) if address is None else {"dashboard_address": address}
 
@@ -81,11 +64,8 @@ QUIET_SECONDS = 10.0
 POLL_SECONDS = 1.0
 """Seconds between checks that a worker can still start."""
 
-NEEDS = {
-    "slurm": (("dask_jobqueue", "cryptography"), "jobqueue"),
-    "kubernetes": (("dask_kubernetes",), "kubernetes"),
-}
-"""Modules that a kind of cluster needs besides Dask, and the extra of dkfeat that installs them."""
+NEEDED = ("dask_jobqueue", "cryptography")
+"""Modules that a cluster of SLURM needs besides Dask."""
 
 
 def open_cluster(
@@ -141,12 +121,11 @@ def as_cluster(cluster: str | PathLike[str] | execution.ClusterConfig, **sizes: 
         raise ConfigError(f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig")
     config = config.sized(**sizes)
     check_memory(config.memory_limit)
-    modules, extra = NEEDS.get(config.kind, ((), ""))
-    missing = [name for name in modules if find_spec(name) is None]
-    if missing:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing and config.kind == "slurm":
         raise ConfigError(
-            f"a cluster of kind {config.kind!r} needs {', '.join(name.replace('_', '-') for name in missing)}; "
-            f"pip install 'dkfeat[{extra}]'"
+            f"a cluster of kind 'slurm' needs {', '.join(name.replace('_', '-') for name in missing)}; "
+            "pip install 'dkfeat[jobqueue]'"
         )
     return config
 
@@ -182,10 +161,10 @@ def _open(config: execution.ClusterConfig) -> Iterator[Client]:
         return
     from distributed import Client
 
-    # a signal while jobs are submitted or a client connects would leave the jobs or the client running
-    signals = _signals_deferred() if isinstance(config, execution.SlurmClusterConfig) else nullcontext()
+    assert isinstance(config, execution.SlurmClusterConfig)
     with dask.config.set(SETTINGS), ExitStack() as stack:
-        with signals:
+        # a signal while jobs are submitted or a client connects would leave the jobs or the client running
+        with _signals_deferred():
             cluster = stack.enter_context(_closing(_start(config, stack)))
         with _signals_deferred():
             client = stack.enter_context(Client(cluster, set_as_default=False))
@@ -193,17 +172,12 @@ def _open(config: execution.ClusterConfig) -> Iterator[Client]:
         yield client
 
 
-def _start(config: execution.ClusterConfig, stack: ExitStack) -> Any:
+def _start(config: execution.SlurmClusterConfig, stack: ExitStack) -> Any:
     try:
-        if isinstance(config, execution.SlurmClusterConfig):
-            return start_slurm(config, stack)
-        assert isinstance(config, execution.KubernetesClusterConfig)
-        from dask_kubernetes.operator import KubeCluster
-
-        return KubeCluster(**kubernetes_keywords(config))
-    except Exception as error:  # errors of SLURM's commands and Kubernetes have no class in common
+        return start_slurm(config, stack)
+    except Exception as error:  # errors of SLURM's commands have no class in common
         text = " ".join(str(error).split()) or type(error).__name__
-        raise ClusterError(f"the cluster of kind {config.kind!r} did not start: {text}") from error
+        raise ClusterError(f"the cluster of kind 'slurm' did not start: {text}") from error
 
 
 @contextmanager
@@ -248,8 +222,7 @@ def _wait(client: Client, config: execution.ClusterConfig, cluster: Any) -> None
         with suppress(TimeoutError):
             client.wait_for_workers(1, timeout=min(POLL_SECONDS, config.start_seconds - waited))
             return
-        if isinstance(config, execution.SlurmClusterConfig):
-            _check_jobs(cluster)
+        _check_jobs(cluster)
         if not reported and waited > QUIET_SECONDS:
             reported = True
             logger.warning("no worker yet; waiting for the first one for up to %g s", config.start_seconds)

@@ -1,4 +1,4 @@
-"""Connection to the scheduler of a cluster: its address, its answer, and its performance report."""
+"""Connection to the scheduler of a cluster: its address and its answer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.util import find_spec
-from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
 
 import dask
 from dask.utils import parse_timedelta
@@ -23,12 +20,9 @@ from distributed.comm.core import connect as open_comm
 from distributed.comm.registry import get_backend
 from distributed.security import Security
 
-import dkfeat
-from dkfeat.config.settings import errors_at, read_text
+from dkfeat.config.settings import read_text
 from dkfeat.errors import ClusterError, ConfigError
-from dkfeat.html import MARK, REPORT_POLICY
 from dkfeat.messages import logger_of
-from dkfeat.store.outputs import check_outputs, write_output
 
 logger = logger_of(__name__)
 
@@ -224,60 +218,3 @@ def _address_in(path: str | Path) -> str | None:
         return None
     address = content.get("address") if isinstance(content, dict) else None
     return address if isinstance(address, str) and "://" in address else None
-
-
-def check_report(path: str | PathLike[str]) -> Path:
-    """Check that a performance report can be made and written to this path.
-
-    Raises
-    ------
-    ConfigError
-        If the folder of the file is missing, the path is a folder, the file may not be replaced, or bokeh is not
-        installed.
-    """
-    if not isinstance(path, str | PathLike):
-        raise ConfigError(f"performance_report={path!r:.100}, but it must be the path of an HTML file")
-    file = Path(fspath(path))
-    if file.is_dir() or not file.parent.is_dir():
-        problem = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
-        raise ConfigError(f"performance_report={str(file)!r}, but {problem}; name an HTML file to write")
-    with errors_at("performance_report"):
-        (file,) = check_outputs([file])
-    if find_spec("bokeh") is None:
-        raise ConfigError(
-            "a performance report needs bokeh, here and where the scheduler runs; pip install 'dkfeat[dashboard]'"
-        )
-    return file
-
-
-@contextmanager
-def performance_report(client: Client, path: str | PathLike[str]) -> Iterator[None]:
-    """Write Dask's report of what a cluster does in the ``with`` block, one HTML file that needs no network.
-
-    If the report cannot be made, a warning is logged and the run continues.
-    """
-    file = check_report(path)
-    start = time.time()
-    last_count = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.monitor.count)
-    client.get_task_stream(start=0, stop=0)  # makes the scheduler record tasks from now on
-    try:
-        yield
-    finally:
-        _write(client, file, start, last_count)
-
-
-def _write(client: Client, file: Path, start: float, last_count: int) -> None:
-    if client.status != "running":  # another error is being raised
-        return
-    try:
-        scheduler: Any = client.scheduler
-        text = client.sync(
-            scheduler.performance_report,
-            start=start,
-            last_count=last_count,
-            code=f"dkfeat {dkfeat.__version__}",
-            mode="inline",
-        )
-        write_output(file, text.replace("<head>", f"<head>\n{MARK}\n{REPORT_POLICY}", 1))
-    except Exception as error:  # the scheduler may lack bokeh, be lost, or the disk be full
-        logger.warning("the performance report %s could not be made: %s: %s", file, type(error).__name__, error)

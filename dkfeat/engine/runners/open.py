@@ -88,22 +88,14 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
     elif (scheduler := _scheduler(run)) == "cluster":
         share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts
         check_memory(run.memory_limit)
-        opening = local_cluster(**sizes, profile=run.performance_report is not None)
+        opening = local_cluster(**sizes)
     else:
         _check_sizes(run, scheduler)
-        if scheduler in LOCAL and run.performance_report is not None:
-            raise ConfigError(
-                f"a performance report is made of a cluster, not of {scheduler}; give n_workers, or a scheduler"
-            )
         if scheduler in LOCAL:
             n_workers, _ = share_cores(1 if scheduler == "synchronous" else run.n_workers, None)
             return open_local(scheduler, n_workers)
         opening = _connection(scheduler)
-    if run.performance_report is not None:
-        from dkfeat.engine.runners.connect import check_report
-
-        check_report(run.performance_report)
-    return _open_client(opening, run, n_threads)
+    return _open_client(opening, n_threads)
 
 
 def fill_where(run: ExecutionConfig) -> ExecutionConfig:
@@ -162,14 +154,10 @@ def _connection(address: str | None, scheduler_file: str = "") -> Iterator[Clien
 
 
 @contextmanager
-def _open_client(
-    opening: AbstractContextManager[Client], run: ExecutionConfig, n_threads: int | None
-) -> Iterator[Runner]:
-    from dkfeat.engine.runners.connect import performance_report
+def _open_client(opening: AbstractContextManager[Client], n_threads: int | None) -> Iterator[Runner]:
     from dkfeat.engine.runners.distributed import ClientRunner
 
-    report = run.performance_report
-    with opening as client, nullcontext() if report is None else performance_report(client, report):
+    with opening as client:
         yield ClientRunner(client, n_threads)
 
 
