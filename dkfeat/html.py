@@ -1,4 +1,4 @@
-"""HTML pages, and the cards that notebooks show in place of a ``repr``, rendered from ``dkfeat/templates``.
+"""HTML pages, and the card that notebooks show for the columns of a table, rendered from ``dkfeat/templates``.
 
 Pages and cards hold no scripts and no links, and load nothing; the policy of a page forbids it. A page is light or dark
 as the system is; a card takes the colours of the notebook. Templates escape every value.

@@ -20,7 +20,6 @@ from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scan
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import checked_splits, column_shares, scale_warning
 from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
-from dkfeat.html import card
 from dkfeat.maps import WEIGHTED
 from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Scan, Source
@@ -50,7 +49,6 @@ _ANY_ROWS: dict[str, Any] = {"n_features": 2**63 - 1, "zero_based": True, "label
 logger = logger_of(__name__)
 
 _COLUMNS = ("split", "source", "range", "rows", "memory", "first shard")
-_TASKS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,14 +195,6 @@ class Plan:
     def __repr__(self) -> str:
         needs = f"up to {show_bytes(self.projected_bytes)} each"
         return f"Plan({self.target!r}, {counted(len(self.tasks), 'task')}, {needs})"
-
-    def _repr_html_(self) -> str:
-        shown = self.tasks[:_TASKS_SHOWN]
-        tasks = [dict(zip(_COLUMNS[:-1], _cells(task)[:-1], strict=True)) for task in shown]
-        heading = "Tasks" if shown == self.tasks else f"Tasks: the first {_TASKS_SHOWN} of {len(self.tasks):,}"
-        note = "nothing is run or written yet"
-        details = {} if self.columns is None else {"Columns": self.columns.rows()}
-        return card("Plan", self.facts(), note=note, details={**details, heading: tasks})
 
 
 def plan(

@@ -22,10 +22,9 @@ from dkfeat.blocks import PackedCodes, take_rows
 from dkfeat.canonical import parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
-from dkfeat.html import card
 from dkfeat.learn.scores import Entry, Score, predictions_of
-from dkfeat.messages import counted, show_bytes
-from dkfeat.store.manifest.manifest import columns_besides_features, labels_shown
+from dkfeat.messages import counted
+from dkfeat.store.manifest.manifest import columns_besides_features
 from dkfeat.store.manifest.metadata import (
     ARRAY_NAME,
     FORMAT_OF_TABLES,
@@ -159,8 +158,6 @@ TASKS: Mapping[str, tuple[int, float, str]] = {
     "regression": (0, 0, "none"),
 }
 """Tasks, each with its minimum and maximum number of classes, and the allowed numbers in words."""
-SHOWN_EPOCHS = 20
-"""Number of epochs of the history shown in a notebook."""
 SCORED_BYTES = 32 << 20
 """Features decoded at a time while scoring, in bytes."""
 
@@ -244,26 +241,6 @@ class LinearModel:
         features = counted(self.coef.shape[1], "feature")
         classes = f", {counted(len(self.classes), 'class')}" if len(self.classes) else ""
         return f"LinearModel({self.task!r}{classes}, {features} of {self.map_spec['map']})"
-
-    def _repr_html_(self) -> str:
-        # late import: loads Dask, which predictions do not need
-        from dkfeat.engine.dataset.dataset import map_shown
-
-        n_rows, n_columns = self.coef.shape
-        facts: dict[str, Any] = {
-            "task": self.task,
-            "classes": labels_shown(self.names.tolist()),
-            "map": map_shown(self.map_spec),
-            "weights": f"{n_rows:,} by {n_columns:,}, {show_bytes(self.coef.nbytes)}",
-        }
-        if self.history:
-            last = self.history[-1]
-            facts["epochs"] = f"{len(self.history):,}"
-            if last.get("test_accuracy") is not None:
-                facts["test accuracy"] = f"{last['test_accuracy']:.2%}"
-        training = {key: str(value) for key, value in self.training.items()}
-        details: dict[str, Any] = {"Training": training, "Last epochs": list(self.history[-SHOWN_EPOCHS:])}
-        return card("LinearModel", facts, details=details)
 
     @classmethod
     def of_shards(cls, data: ShardDataset, **facts: Any) -> LinearModel:

@@ -18,11 +18,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dkfeat import canonical
-from dkfeat.errors import ConfigError, DkfeatError, InputError, SpecConflictError
-from dkfeat.html import card
+from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.maps._kernel_estimates import EstimatedKernel, KernelPairs
 from dkfeat.maps._rows import dask_width, is_dask, transform_blocks
-from dkfeat.messages import counted, show_bytes
 from dkfeat.projections import Projection
 from dkfeat.validation import check_columns, check_integer, check_rows, check_seed, warn_of_rounding
 
@@ -44,7 +42,7 @@ class Fitted:
 
 
 class NotebookCard(BaseEstimator):
-    """Base of estimators that a notebook shows as a card, the HTML of `_repr_html_inner`."""
+    """Base of estimators, shown in notebooks by `_repr_html_inner`, which is scikit-learn's unless overridden."""
 
     def _cloned(self) -> Any:
         """Return an unfitted copy with these parameters."""
@@ -532,47 +530,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NotebookCard
         if hasattr(self, "feature_names_in_"):  # left by an earlier fit on a data frame
             del self.feature_names_in_
         self.n_features_in_ = n_features
-
-    def _repr_html_inner(self) -> str:  # scikit-learn shows this HTML for an estimator that is not part of another
-        note = "not fitted"
-        if self.__sklearn_is_fitted__():
-            seed = f", seed {self.seed_}" if self._is_random() else ""
-            note = f"fitted to {counted(self.n_features_in_, 'column')}{seed}"
-        try:
-            description = self._description()
-        except (DkfeatError, ValueError, TypeError) as error:  # a repr does not raise
-            description = {"not usable": _short(str(error))}
-        return card(type(self).__name__, description, note=note, details={"Parameters": self._shown_params()})
-
-    def _description(self) -> dict[str, str]:
-        """Kernel, sizes and error of an estimate."""
-        fitted = self._fitted_copy()
-        kernel, is_fitted = fitted._estimated_kernel(), fitted.__sklearn_is_fitted__()
-        k = (fitted._settings.params if is_fitted else fitted.get_params(deep=False)).get("n_components")
-        if is_fitted:
-            sizes = fitted._sizes(k, is_width_known=fitted is self)
-        else:  # a map that needs rows
-            sizes = {"columns of features": "at most k", "bytes a row": f"at most {4 * k:,}, stored and in memory"}
-        error = kernel.describe_error()
-        components = {} if k is None else {"components k": f"{k:,}"}
-        return {"kernel": kernel.name, **components, **sizes, "error of an estimate": error}
-
-    def _sizes(self, k: Any, *, is_width_known: bool) -> dict[str, str]:
-        """Describe the columns and bytes of a row of features."""
-        columns, stored = f"{self.n_features_out:,}", f"{self.encoded_row_bytes:,}, stored and in memory"
-        if self.layout == "codes":
-            dense = f"as features {show_bytes(8 * k)} sparse, {show_bytes(4 * self.n_features_out)} dense"
-            columns, stored = f"{columns}, {k:,} of them 1", f"{self.encoded_row_bytes:,} as stored codes; {dense}"
-        elif self._columns_per_input and not is_width_known:
-            other = self.n_features_out - self._columns_per_input * self.n_features_in_
-            columns = (f"{other:,} and " if other else "") + f"{self._columns_per_input:,} for each column of the input"
-            stored = "4 for each column of features, stored and in memory"
-        return {"columns of features": columns, "bytes a row": stored}
-
-    @property
-    def _columns_per_input(self) -> int:
-        """Columns of features that each column of the input adds."""
-        return 0
 
     @classmethod
     def _is_random(cls) -> bool:

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dkfeat.html import card
 from dkfeat.kernels import NamedKernel
 from dkfeat.messages import counted
 
@@ -37,22 +36,12 @@ class EstimatedKernel:
     low: float = 0.0
     high: float = 1.0
     """Range of kernel values for which `variance_at` is known."""
-    typical: float = 0.5
-    """Kernel value used where a single expected error is shown."""
 
     def variances(self, X: Any, Y: Any, exact: Values) -> Values | None:
         """Compute the variance of the estimate of each pair of rows; None if it is unknown or only bounded."""
         if self.variance is not None:
             return self.variance(X, Y, exact)
         return None if self.bound or self.variance_at is None else self.variance_at(exact)
-
-    def describe_error(self) -> str:
-        """Describe the expected error of one estimate, at the typical kernel value."""
-        if self.variance_at is None:
-            return "depends on the rows: kernel_pairs(X) measures it"
-        error = float(np.sqrt(self.variance_at(np.array([self.typical]))[0]))
-        bound, note = f"{self.bound} " if self.bound else "", f", {self.note}" if self.note else ""
-        return f"{bound}{error:.3g} (one standard error) where the kernel is {self.typical:.3g}{note}"
 
 
 def parameters_shown(kernel: NamedKernel) -> str:
@@ -147,10 +136,6 @@ class KernelPairs:
 
     def __str__(self) -> str:
         return self.describe()
-
-    def _repr_html_(self) -> str:
-        note = self.note if self.expected_error is None else ""
-        return card("KernelPairs", {"kernel": self.kernel, "errors": self._errors}, note=note)
 
 
 def error_band(

@@ -15,7 +15,7 @@ from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError
-from dkfeat.html import card, render
+from dkfeat.html import render
 from dkfeat.messages import counted, printable, show_bytes, show_label
 from dkfeat.plot import has_matplotlib
 from dkfeat.report import page
@@ -70,9 +70,6 @@ class RunReport:
         figures = list(self.figures.items())[:3]
         listed = ", ".join(f"{value} {name.removesuffix('s') if value == '1' else name}" for name, value in figures)
         return f"RunReport({self.target!r}, {self.status.state}{', ' * bool(listed)}{listed})"
-
-    def _repr_html_(self) -> str:
-        return card(self.title, self.figures, note=self.status.state)
 
     @property
     def title(self) -> str:

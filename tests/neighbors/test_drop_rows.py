@@ -301,5 +301,4 @@ def test_command__writes_both_and_tells_the_numbers(tmp_path):
     assert (
         f"clean holds lines of text, whose numbers alone are in data/; give '{tmp_path}/clean/*.svm.gz'" in ended.output
     )
-    assert "lines: row" in dkfeat.open_shards(tmp_path / "clean")._repr_html_()
     assert dataset_state(tmp_path / "no")[1][0]["rows"] == 1

@@ -19,11 +19,9 @@ from dkfeat.engine.open import as_path
 from dkfeat.engine.tasks.landmarks import load_encoder, load_map
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.html import card
 from dkfeat.messages import counted, printable
 from dkfeat.sources.pieces import join_blocks
-from dkfeat.store.manifest.manifest import Manifest, labels_named, labels_shown
-from dkfeat.store.manifest.metadata import columns_of
+from dkfeat.store.manifest.manifest import Manifest
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.storage import is_read_only, open_storage
@@ -136,20 +134,6 @@ class ShardDataset:
     def __repr__(self) -> str:
         held = f"{counted(self.n_rows, 'row')}, {counted(self.n_shards, 'shard')}"
         return f"ShardDataset({self._reader.storage.url!r}, {held})"
-
-    def _repr_html_(self) -> str:
-        manifest, output = self.manifest, self.spec["output"]
-        facts: dict[str, Any] = {"location": self._reader.storage.url, **manifest.facts()}
-        if not self.has_features:
-            facts["holds"] = f"{self.layout}: {', '.join(manifest.schema) or 'the columns of the source'}"
-        else:
-            columns = f"{counted(columns_of(self.spec), 'column')} → {output['n_features_out']:,}"
-            facts["features"] = f"{columns}, {counted(output['row_bytes'], 'byte')} a row as {output['layout']}"
-        facts["map"] = map_shown(self.spec["map"])
-        if "label" in manifest.schema:
-            labels = None if manifest.labels is None else labels_named(manifest.labels, self.spec["input"])
-            facts["labels"] = labels_shown(labels)
-        return card("ShardDataset", facts)
 
     @property
     def manifest(self) -> Manifest:
@@ -526,13 +510,6 @@ def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None
     except OSError:  # a file or an inaccessible folder: reading the source raises a better error
         exists = False
     return reader.open_reader(storage) if exists else None
-
-
-def map_shown(spec: Mapping[str, Any]) -> str:
-    """Format the name of a spec's map, and its parameters that are not None."""
-    params = {key: value for key, value in spec.get("params", {}).items() if value is not None}
-    shown = ", ".join(f"{key}={str(value)[:60]}" for key, value in params.items())
-    return f"{spec.get('map')}: {shown}, seed={spec.get('seed')}"
 
 
 def _grouped(entries: Sequence[ShardEntry], most_rows: int) -> list[tuple[ShardEntry, ...]]:

@@ -272,10 +272,6 @@ class MaclaurinFeatures(FeatureMap):
         return table_bytes(self.n_features_in_, s.draws)
 
     @property
-    def _columns_per_input(self) -> int:
-        return int(self._fitted.n_linear > 0)
-
-    @property
     def max_degree_(self) -> int:
         """Highest degree of the series."""
         return len(self._fitted.law.terms) - 1
@@ -343,7 +339,7 @@ class MaclaurinFeatures(FeatureMap):
         kernel = named_kernel(name, {key: s.params[key] for key in named_kernel(name).params})
         inner = None if s.inner is None else _kernel_of_factor(s.inner, self.n_features_in_)
         series = _SeriesKernel(kernel=kernel, settings=s, inner=inner)
-        low, typical, high = series.of_products(np.array([0.0, series.square / 2, series.square])).tolist()
+        low, high = series.of_products(np.array([0.0, series.square])).tolist()
         shown = parameters_shown(kernel)
         return EstimatedKernel(
             name=shown if inner is None else f"{shown}, of {inner.name}",
@@ -354,7 +350,6 @@ class MaclaurinFeatures(FeatureMap):
             note="for rows as long as the radius" if inner is None else "",
             low=low,
             high=high,
-            typical=typical,
         )
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:

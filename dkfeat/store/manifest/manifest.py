@@ -14,7 +14,6 @@ import numpy as np
 
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed
 from dkfeat.errors import ShardError, SpecConflictError
-from dkfeat.html import card
 from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources
 from dkfeat.store.manifest.records import ShardEntry, check
@@ -225,31 +224,6 @@ class Manifest(Head):
         size = show_bytes(self.size)
         contents = f"{counted(self.rows, 'row')}, {counted(len(self.shards), 'shard')}, {size}"
         return f"Manifest(number={self.number}, {contents})"
-
-    def facts(self) -> dict[str, str]:
-        """Return counts and sizes for display; counts of rows without features or set aside only if not 0."""
-        size = self.size
-        each = f", {size / self.rows:,.0f} bytes a row" if self.rows else ""
-        facts = {
-            "rows": f"{self.rows:,}",
-            "shards": f"{len(self.shards):,}",
-            "size": f"{show_bytes(size)}{each}",
-            "source files": f"{len(self.sources):,}",
-        }
-        if self.n_empty_rows:
-            facts["rows without features"] = f"{self.n_empty_rows:,}"
-        if self.n_bad_rows:
-            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.bad_rows.items())
-            facts["rows set aside"] = f"{self.n_bad_rows:,} ({reasons})"
-        if cut := self.unterminated:
-            more = f" and {len(cut) - _SHOWN:,} more" if len(cut) > _SHOWN else ""
-            facts["no final line end"] = ", ".join(cut[:_SHOWN]) + more
-        return facts
-
-    def _repr_html_(self) -> str:
-        columns = {"columns of the source": f"{self.n_features:,}", "labels": labels_shown(self.labels)}
-        facts = {**self.facts(), **columns, "spec": self.spec_fp[:12]}
-        return card("Manifest", facts, note=f"number {self.number:,}")
 
 
 def parse_head(data: bytes, what: str = "manifest") -> tuple[Head, dict[str, Any]]:
