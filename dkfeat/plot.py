@@ -7,25 +7,24 @@ figure of its own, and returns the axes, so that you can change titles, limits a
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dkfeat.errors import ConfigError
 from dkfeat.maps._kernel_estimates import error_band
 from dkfeat.store.outputs import PNG_MARK
 
 if TYPE_CHECKING:
-    from dkfeat.maps import FeatureMap
+    pass
 
 __all__ = [
     "accuracy_against_k",
     "kernel_estimates",
-    "variance_curves",
 ]
 
 BLUE, RED, GREY = "#1f5fa8", "#b8433a", "#8a8f98"
@@ -177,59 +176,6 @@ def kernel_estimates(
     axes.set(xlabel=f"exact {name}", ylabel="estimate")
     axes.legend(fontsize=9, frameon=False, loc="upper left")
     return axes
-
-
-def variance_curves(curves: FeatureMap | Sequence[FeatureMap] | Mapping[str, FeatureMap], *, ax: Any = None) -> Any:
-    """Draw the theoretical variance of kernel estimates against the kernel's value.
-
-    Parameters
-    ----------
-    curves : FeatureMap, sequence of them, or mapping
-        Maps, fitted or not, with a theoretical variance, exact or a bound (see `GCWSFeatures.expected_error_at`, which
-        all maps have), or a mapping from names to maps.
-    ax : matplotlib.axes.Axes or None
-        Axes to draw in; None makes a figure.
-
-    Returns
-    -------
-    ax : matplotlib.axes.Axes
-
-    Raises
-    ------
-    dkfeat.errors.ConfigError
-        If a map has no theoretical variance or a parameter is out of range, or if matplotlib is not installed.
-
-    See Also
-    --------
-    dkfeat.theory : Variances of a single component, as functions.
-
-    Examples
-    --------
-    >>> import matplotlib; matplotlib.use("agg")
-    >>> import dkfeat, dkfeat.plot
-    >>> ax = dkfeat.plot.variance_curves([dkfeat.GCWSFeatures(512), dkfeat.FourierFeatures(512)])
-    >>> [line.get_label() for line in ax.lines]
-    ['GCWSFeatures(n_components=512)', 'FourierFeatures(n_components=512)']
-    """
-    if not isinstance(curves, Mapping):
-        maps = curves if isinstance(curves, Sequence) else [curves]
-        curves = {" ".join(repr(features).split()): features for features in maps}  # scikit-learn breaks long ones
-    lines = {name: _line(name, curve) for name, curve in curves.items()}
-    axes = axes_of(ax)
-    for (name, (at, variance)), (color, _) in zip(lines.items(), cycle(LINES), strict=False):
-        axes.plot(at, np.where(variance > 0, variance, np.nan), color=color, linewidth=1.6, label=name)
-    axes.set(xlabel="kernel", ylabel="variance of an estimate", yscale="log")
-    axes.legend(fontsize=9, frameon=False)
-    return axes
-
-
-def _line(name: str, features: FeatureMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    at = np.linspace(*features.kernel_range, 257)
-    errors = features.expected_error_at(at)
-    if errors is None:
-        kind = type(features).__name__
-        raise ConfigError(f"{name}: theory has no variance for {kind}; measure it with kernel_pairs(X)")
-    return at, np.asarray(errors) ** 2
 
 
 def accuracy_against_k(results: Any, *, levels: Mapping[str, float] | None = None, ax: Any = None) -> Any:

@@ -53,7 +53,7 @@ def test_functions__have_at_most_10_parameters():
     }
     assert {
         "train",
-        "plot.variance_curves",
+        "plot.accuracy_against_k",
         "LibsvmSource.read",
         "kernels.gmm",
         "ShardDataset.batches",

@@ -6,8 +6,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 
-from dkfeat import FourierFeatures, GCWSFeatures, NystroemFeatures, plot
-from dkfeat.errors import ConfigError
+from dkfeat import GCWSFeatures, NystroemFeatures, plot
 from dkfeat.theory import fourier
 from tests.docs.pages import run_page
 
@@ -57,22 +56,6 @@ def test_kernel_estimates__refuse_what_is_no_pair(axes, exact, estimates, messag
         plot.kernel_estimates(exact, estimates, ax=axes)
 
 
-def test_variance_curves__of_maps(axes):
-    maps = [GCWSFeatures(512, i_bits=16), FourierFeatures(512), FourierFeatures(512, normalize=False)]
-    plot.variance_curves(maps, ax=axes)
-    assert labels_of(axes) == [" ".join(repr(each).split()) for each in maps]
-    at, drawn = axes.lines[0].get_data()
-    np.testing.assert_allclose(drawn[1:-1], fourier.gcws_variance(at, 16)[1:-1] / 512)
-    named = plot.variance_curves({"mine": maps[0], "map": maps[1]}, ax=Figure().add_subplot())
-    assert labels_of(named) == ["mine", "map"]
-    assert len(plot.variance_curves(maps[0], ax=Figure().add_subplot()).lines) == 1
-
-
-def test_variance_curves__refuse_what_has_none(axes):
-    with pytest.raises(ConfigError, match="no variance for NystroemFeatures"):
-        plot.variance_curves(NystroemFeatures(), ax=axes)
-
-
 def test_a_new_figure__is_pyplots_and_leaves_its_settings_alone():
     before = dict(plt.rcParams)
     drawn = plot.kernel_estimates([0.2, 0.5], [0.3, 0.4])
@@ -93,4 +76,4 @@ def test_pictures_page__runs(tmp_path, monkeypatch, capsys):
         plt.close("all")
     assert "GMM: 2,016 pairs of rows, root mean squared error 0.0" in capsys.readouterr().out
     assert names["pairs"].share_within > 0.85
-    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "variances.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png"}
