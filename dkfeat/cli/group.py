@@ -17,7 +17,6 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
 from dkfeat.messages import close, nearest, printable_lines, read_number, without_secrets
@@ -215,7 +214,6 @@ class DkfeatCommand(_Base):
         """Run the command."""
         try:
             with _signals_raised(), _one_line_usage(), guarded_stderr(ctx):
-                _fill_defaults(ctx)
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # so that a closed pipe is noticed here, not at the end of the process
                 return result
@@ -330,24 +328,6 @@ def _write_error(ctx: click.Context | None, text: str, status: int, trace: str |
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
-
-
-def _fill_defaults(ctx: click.Context) -> None:
-    """Set `progress` by Dask's configuration unless the command line sets it; let a given block size override Dask's.
-
-    All other defaults are applied where they are used. Block size is handled here, because that code cannot distinguish
-    a given block size that equals the built-in default from a missing one.
-    """
-    names = {parameter.name for parameter in ctx.command.params}
-    if "progress" in names and ctx.get_parameter_source("progress") is ParameterSource.DEFAULT:
-        from dkfeat.engine.runners.defaults import read_defaults
-
-        configured = read_defaults().progress
-        ctx.params["progress"] = ctx.params["progress"] if configured is None else configured
-    if "blocksize" in names and ctx.get_parameter_source("blocksize") is not ParameterSource.DEFAULT:
-        import dask
-
-        ctx.with_resource(dask.config.set({"dkfeat.blocksize": None}))
 
 
 @contextmanager

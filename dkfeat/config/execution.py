@@ -57,10 +57,6 @@ class ExecutionConfig(Settings):
 class DefaultsConfig(ExecutionConfig):
     """Settings that apply unless a command line, job file or argument overrides them."""
 
-    blocksize: int | str | None = None
-    """Bytes of text, or of Parquet rows in memory, that a task reads at a time; for new data sets."""
-    progress: bool | None = None
-    """Report progress on standard error; for commands and job files."""
     no_worker_seconds: Positive | None = None
     """Seconds that a run on a cluster waits without any worker that can run tasks before it ends. Left out: 600."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from dkfeat.config.execution import DefaultsConfig, ExecutionConfig
+from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.settings import Positive, Settings, errors_at, one_of, read_yaml
 from dkfeat.config.train import TrainConfig
 from dkfeat.errors import ConfigError
@@ -222,7 +222,7 @@ class DuplicatesConfig(Settings):
     """Keep all rows that an earlier search into the same folder kept, also if new rows join their groups."""
 
 
-def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsConfig | None = None) -> JobConfig:
+def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
     """Read a job file.
 
     Parameters
@@ -231,8 +231,6 @@ def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsCo
         YAML file of plain values.
     needs : str, optional
         Section that the file must have, such as "featurize". By default none is required.
-    defaults : DefaultsConfig, optional
-        Default settings. Only `progress` is used here, if the file does not set it; the others are used when tasks run.
 
     Raises
     ------
@@ -241,10 +239,6 @@ def load_config(path: str | Path, needs: str | None = None, defaults: DefaultsCo
         that `JobConfig.from_mapping` rejects. The message starts with the file's name.
     """
     content = read_yaml(path, "a job file")
-    if defaults is not None and defaults.progress is not None and isinstance(content, Mapping):
-        run = content.get("run", {})
-        if isinstance(run, Mapping):  # other values are rejected below
-            content = {**content, "run": {"progress": defaults.progress, **run}}
     with errors_at(str(path)):
         job = JobConfig.from_mapping(content)
     if needs is not None and not getattr(job, needs):

@@ -12,7 +12,6 @@ from dkfeat.blocks import SourceFile
 from dkfeat.engine.open import Opened
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import Runner
-from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.scan import check_bad_rows, counted_rows, run_scan, suggesting_quarantine
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_encoder, fit_to_rows, load_encoder, load_map
@@ -209,8 +208,6 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
     if map is None:
         raise ConfigError("no feature map is given; pass one, or `like` with a folder or model whose map is taken over")
     is_new = target is None and like is None
-    if is_new:
-        source = with_configured_blocksize(source)
     if layout is None:
         layout = map.layout if target is None else target[1]["output"]["layout"]
     if not _is_fitted(map):
@@ -315,17 +312,6 @@ def _usual_encoder(source: Source, map: FeatureMap) -> Encoder | None:
     from dkfeat.encoders.table import TableEncoder  # late: loads scikit-learn
 
     return TableEncoder()
-
-
-def with_configured_blocksize(source: Source) -> Source:
-    """Return the source with the block size of Dask's configuration, unless it has a block size of its own.
-
-    Use it only for new data sets: an existing one keeps its block size.
-    """
-    configured = read_defaults().blocksize
-    if configured is None or source.blocksize != source.defaults()["blocksize"]:
-        return source
-    return source.replaced(blocksize=configured)
 
 
 def _is_fitted(map: FeatureMap) -> bool:

@@ -6,8 +6,6 @@ from pathlib import Path
 import dask
 import pytest
 
-import dkfeat
-from dkfeat.cli.commands.run import load_job
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.engine.runners.open import fill_where, open_runner
@@ -62,7 +60,6 @@ def test_open_runner__takes_what_is_configured():
         ({"zzz": 1}, "the keys are scheduler, scheduler-file, cluster"),
         ({"n-workers": "many"}, "dkfeat.n-workers: expected a whole number or nothing, got 'many' (text)"),
         ({"n-workers": 0}, "dkfeat: n-workers=0, but it must be at least 1"),
-        ({"progress": "no"}, "dkfeat.progress: expected true or false"),
         ({"scheduler": "threads", "cluster": "a.yaml"}, "scheduler and cluster are given"),
         ([1], "dkfeat: expected keys and values"),
     ],
@@ -71,57 +68,6 @@ def test_read_defaults__refuses(configured, words):
     with dask.config.set(dkfeat=configured), pytest.raises(ConfigError) as caught:
         read_defaults()
     assert words in str(caught.value)
-
-
-def test_command__takes_blocksize_and_progress_unless_it_is_given_them(tmp_path):
-    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n")
-    words = ("plan", tmp_path / "rows.svm", "--n-components", 8, "--out", tmp_path / "out", "--scan", "--json")
-    with dask.config.set({"dkfeat.blocksize": "1MiB", "dkfeat.progress": False}):
-        known = json.loads(run(*words).stdout)
-        assert (known["blocksize"], known["rows"]) == (2**20, 2)
-        assert json.loads(run(*words, "--blocksize", "2MiB").stdout)["blocksize"] == 2**21
-        featurize = ("featurize", *words[1:6])
-        assert run(*featurize).stderr == ""
-        assert "done" in run(*featurize[:-1], tmp_path / "other", "--progress").stderr
-    with dask.config.set({"dkfeat.blocksiz": "1MiB"}):
-        assert "did you mean 'blocksize'?" in run(*words, status=2).stderr
-
-
-def test_blocksize__is_of_new_data_sets_alone(tmp_path):
-    (tmp_path / "rows.svm").write_text("1 1:1\n2 2:1\n" * 10_000)
-    words = ("featurize", tmp_path / "rows.svm", "--n-components", 8, "--quiet", "--out")
-
-    def cut(name):
-        return dkfeat.open_shards(tmp_path / name).spec["input"]["blocksize"]
-
-    run(*words, tmp_path / "old")
-    with dask.config.set({"dkfeat.blocksize": "1MiB"}):
-        run(*words, tmp_path / "old")  # as it was made, though other settings hold now
-        run(*words, tmp_path / "new")
-        run(*words, tmp_path / "said", "--blocksize", "64MiB")
-        run("featurize", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "like")
-        dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "python", dkfeat.GCWSFeatures(8), progress=False)
-    with dask.config.set({"dkfeat.blocksize": "32KiB"}):  # the scan of a plan too is cut as `like` is
-        plan = run(
-            "plan", tmp_path / "rows.svm", "--like", tmp_path / "old", "--out", tmp_path / "x", "--scan", "--json"
-        )
-    known = json.loads(plan.stdout)
-    assert (known["blocksize"], known["tasks"], known["rows"]) == (64 << 20, 1, 20_000)
-    run(*words, tmp_path / "new")
-    found = {name: cut(name) >> 20 for name in ("old", "new", "said", "like", "python")}
-    assert found == {"old": 64, "new": 1, "said": 64, "like": 64, "python": 1}
-
-
-def test_load_job__takes_what_the_file_leaves_out(tmp_path):
-    job = tmp_path / "job.yaml"
-    job.write_text("featurize: [{source: {urlpath: a.svm}, map: {name: gcws}, out: b}]\n")
-    with dask.config.set({"dkfeat.progress": False}):
-        assert not load_job(str(job)).run.progress
-        job.write_text(job.read_text() + "run: {progress: true}\n")
-        assert load_job(str(job)).run.progress
-        job.write_text("featurize: [1]\nrun: 3\n")
-        with pytest.raises(ConfigError, match=r"featurize\[0\]|run: expected"):
-            load_job(str(job))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "conf").rglob("*.yaml")), ids=lambda path: path.stem)

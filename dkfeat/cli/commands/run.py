@@ -42,9 +42,8 @@ def load_job(path: str, needs: str | None = None) -> config.JobConfig:
     For the arguments, see `load_config`.
     """
     from dkfeat.config.settings import errors_at
-    from dkfeat.engine.runners.defaults import read_defaults
 
-    job = config.load_config(path, needs, read_defaults())
+    job = config.load_config(path, needs)
     for section in ("featurize", "predict", "evaluate"):
         for number, part in enumerate(getattr(job, section)):
             with errors_at(f"{path}: {section}[{number}].source"):
