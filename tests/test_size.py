@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_015
+MOST_CODE = 30_005
 MOST_MODULES = 208
-MOST_TEST_LINES = 37_894
+MOST_TEST_LINES = 37_870
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

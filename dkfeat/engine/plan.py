@@ -19,10 +19,10 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned, warn_of_columns
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import checked_splits, column_shares, scale_warning
-from dkfeat.errors import ConfigError, DkfeatError, PlanError, SpecConflictError
+from dkfeat.errors import DkfeatError, PlanError
 from dkfeat.maps import WEIGHTED
 from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
-from dkfeat.sources.base import Scan, Source
+from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name
 from dkfeat.store.manifest.metadata import columns_of, newest_manifest
@@ -205,7 +205,7 @@ def plan(
     like: str | PathLike[str] | None = None,
     encoder: Encoder | Literal["auto"] | None = "auto",
     layout: str | None = None,
-    scan: Scan | bool = False,
+    scan: bool = False,
     progress: bool | Callable[[ProgressState], object] = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -218,16 +218,15 @@ def plan(
     ----------
     source, target, map, like, encoder, layout, storage_options
         As for `dkfeat.featurize`; the target may be omitted.
-    scan : bool or Scan, default=False
-        True reads the source once, for the number of rows, unresolved options, and the encodings of the columns of a
-        table. A result of `dkfeat.scan` has all but the last.
+    scan : bool, default=False
+        Read the source once, for the number of rows, unresolved options, and the encodings of the columns of a table.
     progress
         Progress of the scan, as for `dkfeat.featurize`.
 
     Returns
     -------
     plan : Plan
-        Without spec and shard names if options of the source are unresolved and no scan is given, or if the map must
+        Without spec and shard names if options of the source are unresolved and not scanned for, or if the map must
         first be fitted to rows of the source (`Plan.needs_landmarks`).
 
     Raises
@@ -240,7 +239,7 @@ def plan(
     >>> import pathlib, tempfile, dkfeat
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.svm"
     >>> _ = path.write_text("+1 1:0.5 4:2\n-1 2:1\n")
-    >>> made = plan(path, map=dkfeat.GCWSFeatures(16, random_state=0), scan=dkfeat.scan(path))
+    >>> made = plan(path, map=dkfeat.GCWSFeatures(16, random_state=0), scan=True)
     >>> made.n_rows, made.output_bytes, len(made.tasks)
     (2, 32, 1)
     """
@@ -248,13 +247,9 @@ def plan(
     to = None if target is None else as_target(target)
     storage = None if to is None else to.open(beside=like)
     files = source.files()
-    if isinstance(scan, Scan):
-        _check_scanned(scan, files)
     opened = read_existing(source, files, storage, like, None if to is None else to.storage_options)
     settings = inherit(opened, map, layout, encoder)
-    if isinstance(scan, Scan):
-        settings = replace(settings, scan=scan)
-    elif scan:
+    if scan:
         counting = settings.source.replaced(max_bad_rows=1.0)  # a plan shows how many there are
         with open_runner(None) as runner:
             settings = scanned(replace(settings, source=counting), runner, Progress(progress))
@@ -340,15 +335,6 @@ def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:
         files=files,
         blocksize=int(source.blocksize),
     )
-
-
-def _check_scanned(scan: Scan, files: Sequence[SourceFile]) -> None:
-    """Check that a scan has these files, and that none has changed since."""
-    if [file.url for file in scan.files] != [file.url for file in files]:
-        raise ConfigError("the scan is of other files than the source now has; scan again")
-    for seen, file in zip(scan.files, files, strict=True):
-        if seen.identity != file.identity:
-            raise SpecConflictError(f"source {file.name!a} changed since it was scanned; scan again")
 
 
 def warn_of_sizes(files: Sequence[SourceFile]) -> None:

@@ -16,7 +16,7 @@ from dkfeat.engine.open import Opened
 from dkfeat.engine.plan import _projected_bytes, first_rows
 from dkfeat.engine.resolve import inherit
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.errors import CommitConflictError, ConfigError, ParseError, PlanError, SpecConflictError
+from dkfeat.errors import CommitConflictError, ParseError, PlanError, SpecConflictError
 from tests.engine.helpers import featurized, gcws
 
 
@@ -30,8 +30,7 @@ def resolved_source(source):
 
 
 def test_plan__twice_is_equal(source):
-    scan = dkfeat.scan(source)
-    first, second = (dkfeat.plan(source, "out", gcws(), scan=scan) for _ in range(2))
+    first, second = (dkfeat.plan(source, "out", gcws(), scan=True) for _ in range(2))
     assert first == second
     assert first.describe() == second.describe()
 
@@ -57,7 +56,7 @@ def test_plan__writes_and_reads_nothing(source, tmp_path, monkeypatch):
 
 
 def test_plan__tells_what_featurize_then_does(source, tmp_path):
-    plan = dkfeat.plan(source, tmp_path / "features", gcws(), scan=dkfeat.scan(source))
+    plan = dkfeat.plan(source, tmp_path / "features", gcws(), scan=True)
     manifest = featurized(source, tmp_path / "features")
     assert plan.spec_fp == manifest.spec_fp
     assert plan.n_rows == manifest.rows
@@ -82,28 +81,6 @@ def test_plan__memory_follows_the_blocksize(tiny_folder):
     sources = (dkfeat.LibsvmSource(str(tiny_folder / "a.svm"), blocksize=size) for size in (1_000, 20_000))
     small, large = (dkfeat.plan(source, map=gcws()).projected_bytes for source in sources)
     assert 0 < small < large
-
-
-def test_plan__scan_of_other_files_is_refused(source, tiny_folder):
-    with pytest.raises(ConfigError, match="scan again"):
-        dkfeat.plan(resolved_source(source), map=gcws(), scan=dkfeat.scan(tiny_folder / "a.svm"))
-
-
-def test_plan__scan_of_a_file_that_changed_since_is_a_conflict(tmp_path):
-    path = tmp_path / "a.svm"
-    path.write_text("1 1:1\n")
-    scan = dkfeat.scan(path)
-    path.write_text("1 1:1\n1 1:2\n")
-    with pytest.raises(SpecConflictError, match=r"a\.svm' changed since it was scanned"):
-        dkfeat.plan(path, map=gcws(), scan=scan)
-
-
-def test_plan__scan_by_another_blocksize_than_the_target_leaves_rows_open(source, tiny_folder, tmp_path):
-    featurized(source, tmp_path / "features")
-    other = dkfeat.LibsvmSource(str(tiny_folder / "*.svm"))
-    plan = dkfeat.plan(other, tmp_path / "features", gcws(), scan=dkfeat.scan(other))
-    assert plan.n_rows is None
-    assert plan.blocksize == 10_000
 
 
 def test_check__names_the_task_and_the_setting(source):
@@ -160,7 +137,7 @@ def test_featurize__unfinished_run_is_an_error_if_it_shall_not_resume(source, tm
 
 
 def test_describe__is_a_table(source):
-    text = dkfeat.plan(source, "out", gcws(), scan=dkfeat.scan(source)).describe(n_tasks=3)
+    text = dkfeat.plan(source, "out", gcws(), scan=True).describe(n_tasks=3)
     lines = text.splitlines()
     assert lines[0].split() == ["target", "out"]
     assert any(line.startswith("split") and "first shard" in line for line in lines)

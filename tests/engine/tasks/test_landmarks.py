@@ -221,17 +221,17 @@ def test_plan__tells_that_landmarks_are_drawn(source, golden):
     first = dkfeat.plan(source, "out", nystroem())
     assert first.needs_scan
     assert first.needs_landmarks
-    second = dkfeat.plan(source, "out", nystroem(), scan=dkfeat.scan(source))
+    second = dkfeat.plan(source, "out", nystroem(), scan=True)
     assert (second.needs_scan, second.needs_landmarks, second.n_rows, second.spec) == (False, True, 400, None)
     assert "draws rows from the whole source" in second.describe()
     assert "first reads the whole source once" not in second.describe()
-    done, done_map = dkfeat.plan(source, golden, nystroem(), scan=dkfeat.scan(source)), dkfeat.open_shards(golden).map
+    done, done_map = dkfeat.plan(source, golden, nystroem(), scan=True), dkfeat.open_shards(golden).map
     assert not done.needs_landmarks
     assert done.spec_fp == dkfeat.open_shards(golden).manifest.spec_fp
     gcws = dkfeat.GCWSFeatures(120, i_bits=8, random_state=0)  # as many bytes for each row, and no landmarks
-    bare = dkfeat.plan(source, map=gcws, scan=dkfeat.scan(source))
+    bare = dkfeat.plan(source, map=gcws, scan=True)
     assert done.projected_bytes - bare.projected_bytes == done_map._working_bytes > 4 * done_map.normalization_.nbytes
-    fourier = dkfeat.plan(source, map=dkfeat.FourierFeatures(30, random_state=0), scan=dkfeat.scan(source))
+    fourier = dkfeat.plan(source, map=dkfeat.FourierFeatures(30, random_state=0), scan=True)
     tables = dkfeat.FourierFeatures(30, random_state=0).fit_width(done_map.n_features_in_)._working_bytes
     assert fourier.projected_bytes - bare.projected_bytes == tables > 0
 
