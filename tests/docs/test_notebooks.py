@@ -102,7 +102,7 @@ def test_quickstart__runs_and_tells_progress(execute):
     assert len(lines) == len(stages)
     assert all(stage in line for stage, line in zip(stages, lines, strict=True))
     shown = "\n".join(displayed(notebook, "text/plain"))
-    assert all(word in shown for word in ("Plan(", "Manifest(", "ShardedDataset(", "LinearModel("))
+    assert all(word in shown for word in ("Plan(", "Manifest(", "ShardDataset(", "LinearModel("))
 
 
 def test_choose_a_map__runs_and_draws(execute):
