@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from dkfeat.messages import counted
-from dkfeat.store.commit.run_log import StageLog
+from dkfeat.store.commit.run_log import MOST_POINTS, StageLog
 
 LINE_SECONDS = 5.0
 """Seconds between two plain lines."""
@@ -145,7 +145,7 @@ class Progress:
 
 
 class Stage:
-    """One stage."""
+    """One stage; if there are many steps, the log has every second, fourth, eighth … of them."""
 
     show: Callable[[ProgressState], object]
     """Called with the state after each task."""
@@ -153,6 +153,8 @@ class Stage:
     def __init__(self, begin: ProgressState) -> None:
         self.state = begin
         self._began = time.monotonic()
+        self._points: list[tuple[float, int, int]] = []
+        self._every = 1
 
     def update(self, **counts: Any) -> None:
         """Set counts of the state, and its time."""
@@ -162,19 +164,30 @@ class Stage:
         """Count one task, with its rows and its bytes of the source as stored."""
         state = self.state
         self.update(tasks=state.tasks + 1, rows=state.rows + rows, source_bytes=state.source_bytes + source_bytes)
+        if self.state.tasks % self._every == 0:
+            self._points.append(_point(self.state))
+            if len(self._points) == MOST_POINTS:
+                del self._points[::2]
+                self._every *= 2
         self.show(self.state)
 
     def log(self) -> StageLog:
-        """Return rows, bytes and seconds up to now."""
-        state = self.state
+        """Return rows and bytes over time up to now."""
+        state, last = self.state, _point(self.state)
+        points = self._points if self._points and self._points[-1][1:] == last[1:] else [*self._points, last]
         return StageLog(
             stage=state.stage,
             tasks=state.tasks,
             total_tasks=state.total_tasks,
             rows=state.rows,
             source_bytes=state.source_bytes,
-            seconds=round(state.seconds, 3),
+            seconds=last[0],
+            points=tuple(points),
         )
+
+
+def _point(state: ProgressState) -> tuple[float, int, int]:
+    return round(state.seconds, 3), state.rows, state.source_bytes
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -69,6 +70,15 @@ def test_report__of_next_to_nothing(tmp_path, text_of_rows):
     assert "complete" in report.to_html()
 
 
+def test_report__without_matplotlib_has_tables_instead_of_charts(tmp_path, text, monkeypatch):
+    featurize(text, tmp_path / "out")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page = dkfeat.run_report(tmp_path / "out").to_html()
+    assert "pip install 'dkfeat[plot]'" in page
+    assert "<svg" not in page
+    assert "<th>label</th><th>rows</th>" in page
+
+
 def test_report__of_a_batch_left_half_way(tmp_path, text):
     def stop(state):
         if state.stage == "featurize" and state.tasks == 2:
@@ -94,7 +104,7 @@ def test_report__of_predictions(tmp_path, text, rows, of_shards):
     assert dict(report.labels.counts) == dict(enumerate(np.bincount(rows[1]).tolist()))
     assert (report.to_mapping()["features"], "features" in report.figures) == (None, False)
     page = report.to_html()
-    for words in ("label, prediction, scores", "Rows of each label", "batch 1"):
+    for words in ("label, prediction, scores", "Rows by label", "batch 1"):
         assert words in page.replace("source_file, source_split, source_row, ", "")
     json.dumps(report.to_mapping(), allow_nan=False)
     run("report", tmp_path / "labels", "--out", tmp_path / "page.html")

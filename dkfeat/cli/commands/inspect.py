@@ -231,7 +231,7 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
 def report(run: str, out: str, overwrite: bool, storage_options: dict[str, Any] | None) -> None:
     """Write a page about RUN, a folder of shards or predictions.
 
-    The page shows the source and the settings, rows per second, rows
+    The page shows the source and the settings, rows per second over time, rows
     and bytes of each shard, labels, empty and bad rows. It is a single file. A
     run in progress is not affected.
 
