@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_123
-MOST_MODULES = 209
-MOST_TEST_LINES = 37_885
+MOST_CODE = 30_343
+MOST_MODULES = 210
+MOST_TEST_LINES = 38_010
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -33,6 +33,7 @@ logger = logger_of(__name__)
 UNKNOWN_ENVIRONMENT = "unknown, of shards that an earlier run made"
 _SHOWN = 10
 """Maximum number of columns in a warning."""
+_RECORDED = 20
 MAX_PATTERN_CHARS = 20_000
 """Maximum length of a source's patterns in a log; longer ones are omitted."""
 
@@ -127,6 +128,7 @@ def _run_job(job: Job, run: Batch, runner: Runner, reporter: Progress, stage: st
         "stages": reporter.logs(),
         "environments": totals.environments_to_log,
         "drift": tuple(totals.drift),
+        "column_shares": tuple(totals.column_shares.items()),
     }
     run.log.progress(at_once=True)
     with suggesting_quarantine(source):
@@ -191,8 +193,9 @@ class _Totals:
 
     @property
     def column_shares(self) -> dict[int, int]:
-        """Means over the splits of the shares of columns, as in `SplitResult`."""
-        return {column: total // self._n_weighed for column, total in sorted(self._shares.items())}
+        """Means over the splits of the shares of columns, as in `SplitResult`; of the twenty largest."""
+        largest = sorted(self._shares.items(), key=lambda pair: (-pair[1], pair[0]))[:_RECORDED]
+        return {column: total // self._n_weighed for column, total in largest}
 
     def add(self, split: Split, result: SplitResult) -> int:
         """Add the result of a split; return its number of rows."""

@@ -16,6 +16,7 @@ from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Libline
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.runners.open import LazyRunner
+from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.checks import check_class_weight, check_fits, check_same_features, class_weights, classes_of, task_of
@@ -26,6 +27,7 @@ from dkfeat.learn.sgd.epochs import EpochLines, Training
 from dkfeat.learn.sgd.parallel import Averaging
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.messages import logger_of
+from dkfeat.store.commit.run_log import read_logs, recorded_shares
 from dkfeat.validation import check_choice, check_seed
 
 if TYPE_CHECKING:
@@ -149,6 +151,10 @@ def train(
     seed = check_seed(random_state)
     data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
     data.check_features()
+    if warning := scale_warning(recorded_shares(read_logs(data.shards.storage)), data.spec["input"]):
+        logger.warning(
+            "%s: in the rows of these shards, %s, and featurize them again", data.shards.storage.url, warning
+        )
     others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
     for name, other in others.items():
         shards = f"the {name} shards"

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkfeat.html import render
-from dkfeat.plot import STYLE, has_matplotlib
+from dkfeat.plot import STYLE, has_matplotlib, kernel_estimates
+
+if TYPE_CHECKING:
+    from dkfeat.maps._kernel_estimates import KernelPairs
+
 
 # Colours that matplotlib writes, and the page's variables that replace them.
 MARK, TEXT, QUIET, LINE = "#1f5fa8", "#1c1e21", "#5f6670", "#e4e6ea"
@@ -78,6 +82,11 @@ def bars(title: str, values: Sequence[tuple[str, float]], show: Callable[[float]
         axes.grid(visible=False)
 
     return _figure(paint, title, caption, height=0.15 + 0.23 * len(values))
+
+
+def estimates(title: str, pairs: KernelPairs, caption: str) -> str:
+    """Chart of kernel estimates against exact values."""
+    return _figure(lambda axes: kernel_estimates(pairs, ax=axes), title, caption, height=4.2)
 
 
 def _short() -> Any:

@@ -1,8 +1,8 @@
-"""Report of the runs of a data set, from its manifest and its logs."""
+"""Report of the runs of a data set, from its manifest, its logs and, if still available, its source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from os import PathLike
@@ -13,20 +13,28 @@ import numpy as np
 from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.resolve import DROPPED
+from dkfeat.engine.scan import scale_warning
+from dkfeat.errors import ConfigError
 from dkfeat.html import render
 from dkfeat.messages import counted, printable, show_bytes, show_label
 from dkfeat.plot import has_matplotlib
 from dkfeat.report import page
-from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs
+from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
+from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs, recorded_shares
 from dkfeat.store.commit.status import Status, status
 from dkfeat.store.manifest.manifest import labels_named
 from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import QuarantinedRow, ShardDataset
+    from dkfeat.sources.base import Source
 
 
 SPEED_STEPS = 48
+ESTIMATES = "Estimates against the exact kernel"
+ESTIMATES_CAPTION = (
+    "Dots are pairs of rows, at most 2,500 of them; the band is two standard errors, where theory has one."
+)
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
 LABEL_BYTES = 1 << 30
@@ -53,6 +61,10 @@ class RunReport:
     """Counts of labels; None if nothing is committed, or rows have no labels or more than a hundred."""
     bad_rows: tuple[QuarantinedRow, ...]
     """First quarantined rows, as `ShardDataset.quarantine` gives them."""
+    kernel: Estimates | None
+    """Kernel estimates; None if the source could not be read."""
+    kernel_note: str
+    """Reason why there are no kernel estimates; empty if there are."""
 
     def __repr__(self) -> str:
         figures = list(self.figures.items())[:3]
@@ -89,11 +101,20 @@ class RunReport:
         stage = None if self.last_run is None else self.last_run.main_stage
         if stage is not None and stage.seconds > 0:
             figures["rows a second"] = f"{stage.rows / stage.seconds:,.0f}"
+        if self.kernel is not None:
+            figures["error of an estimate"] = f"{self.kernel.pairs.error:.3g}"
         return figures
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the figures say against the features."""
+        found = [] if self.data is None else [scale_warning(recorded_shares(self.logs), self.data.spec["input"])]
+        found += [] if self.kernel is None else self.kernel.problems
+        return [text for text in found if text]
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain JSON values with the figures of the page."""
-        known: dict[str, Any] = {"target": self.target, "state": self.status.state}
+        known: dict[str, Any] = {"target": self.target, "state": self.status.state, "warnings": self.warnings}
         if self.data is not None:
             manifest = self.data.manifest
             known |= {
@@ -114,6 +135,7 @@ class RunReport:
         if self.labels is not None:
             known["labels"] = asdict(self.labels) | {"counts": [list(pair) for pair in self.labels.counts.items()]}
         known["runs"] = [_log_mapping(log) for log in self.logs]
+        known["kernel_estimates"] = {"note": self.kernel_note} if self.kernel is None else self.kernel.to_mapping()
         return known
 
     def to_html(self) -> str:
@@ -129,6 +151,7 @@ class RunReport:
             speed=_speed_charts(self.logs, self.last_run),
             shard_facts=[_quantiles(name, values) for name, values in sizes.items() if values],
             dropped=None if self.data is None else self.data.spec.get(DROPPED),
+            estimates=None if self.kernel is None else page.estimates(ESTIMATES, self.kernel.pairs, ESTIMATES_CAPTION),
             **_label_values(self.labels, self.data),
         )
 
@@ -149,8 +172,7 @@ class RunReport:
         OSError
             If the page cannot be written.
         """
-        places = next((log.sources for log in reversed(self.logs) if log.sources), ())
-        inputs = [place for place in places if "**" not in place]
+        inputs = [place for place in remembered_source(self.logs) if "**" not in place]
         check_outputs([path], inputs=inputs, overwrite=overwrite)
         write_output(path, self.to_html())
 
@@ -161,16 +183,31 @@ def _log_mapping(log: RunLog) -> dict[str, Any]:
     return {name: getattr(log, name) for name in names} | {"shards_found": log.found, "stages": stages}
 
 
-def run_report(target: str | PathLike[str] | Target) -> RunReport:
-    r"""Report on the runs of a data set: speed, shards, labels and bad rows.
+def run_report(
+    target: str | PathLike[str] | Target,
+    source: Source | str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    *,
+    pair_rows: int = 256,
+    random_state: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+) -> RunReport:
+    r"""Report on the runs of a data set: speed, shards, labels, bad rows, and errors of kernel estimates.
 
     The function writes nothing and does not disturb a run in progress. It reads labels from up to 1 GiB of shards,
-    spread over the data set.
+    spread over the data set, and the first rows of up to eight splits of the source.
 
     Parameters
     ----------
     target : str, path or Target
         Folder or URL of the data set that `dkfeat.featurize` or `dkfeat.predict` wrote or is writing.
+    source : LibsvmSource, ParquetSource, path, glob, URL, a list of these, or None
+        Source as passed to `featurize`. None: the local files that the last run read, if they are unchanged.
+    pair_rows : int, default=256
+        Number of rows whose pairs are compared with the exact kernel; 0 skips the comparison.
+    random_state : int, default=0
+        Seed for the choice of these rows.
+    storage_options : mapping or None
+        Options of the storage for a source given by URL.
 
     Returns
     -------
@@ -181,10 +218,10 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
     ------
     dkfeat.errors.ShardError
         If there is no data set, or its files contradict each other.
-
-    See Also
-    --------
-    dkfeat.maps.FeatureMap.kernel_pairs : Estimates of the kernel beside exact values, for rows.
+    dkfeat.errors.ConfigError
+        If `source` is not a source, or is given for predictions.
+    dkfeat.errors.SourceNotFoundError
+        If no file matches the given `source`.
 
     Examples
     --------
@@ -194,8 +231,8 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
     >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
     >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
     >>> report = dkfeat.run_report(folder / "features")
-    >>> report.labels.counts, report.logs[0].outcome
-    ({-1: 1, 1: 2}, 'committed')
+    >>> report.labels.counts, report.logs[0].outcome, report.kernel.n_rows
+    ({-1: 1, 1: 2}, 'committed', 3)
     >>> report.save(folder / "report.html")
     """
     place = as_target(target)
@@ -206,6 +243,13 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
         if state.committed is None
         else open_shards(place.path, storage_options=place.storage_options, verify="size")
     )
+    kernel, note = None, "Nothing is committed yet."
+    if data is not None and not data.has_features:
+        if source is not None:
+            raise ConfigError(f"{storage.url} holds {data.layout}, for which no source is read; leave it out")
+        note = f"These are {data.layout}; kernel estimates are about features."
+    elif data is not None:
+        kernel, note = estimate_kernel(data, source, logs, pair_rows, random_state, storage_options)
     return RunReport(
         target=storage.url,
         status=state,
@@ -213,6 +257,8 @@ def run_report(target: str | PathLike[str] | Target) -> RunReport:
         logs=logs,
         labels=None if data is None else _read_labels(data),
         bad_rows=() if data is None else tuple(islice(data.quarantine(), BAD_ROWS)),
+        kernel=kernel,
+        kernel_note=note,
     )
 
 

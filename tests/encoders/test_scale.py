@@ -21,6 +21,7 @@ from dkfeat.cli import cli
 from dkfeat.encoders import scale
 from dkfeat.engine.scan import column_shares
 from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.store.commit.run_log import read_logs
 from tests.conftest import libsvm_text
 from tests.engine.helpers import featurized
 
@@ -223,18 +224,26 @@ def test_warning__names_the_column_that_outweighs_the_others(tmp_path, caplog, c
     X.data[X.indices == 9] *= 100
     (tmp_path / "rows.svm").write_text(libsvm_text(X, np.arange(600) % 2))
     source = dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), blocksize=9000)
-    warned = []
+    recorded = []
     for client in (None, cluster_client):
-        featurized(source, tmp_path / f"features-{client is None}", map=MAP, client=client)
-        warned += [warning.partition(": ")[2] for warning in warnings_of(caplog)]
-    assert len(warned) == 2
-    assert warned[0] == warned[1]
-    assert re.search(column, warned[0])
+        target = tmp_path / f"features-{len(recorded)}"
+        featurized(source, target, map=MAP, client=client)
+        recorded.append(read_logs(dkfeat.open_shards(target).shards.storage)[-1].column_shares)
+        (warning,) = warnings_of(caplog)
+        assert re.search(column, warning)
+    assert recorded[0] == recorded[1]
+    assert recorded[0][0][0] == 9
+    dkfeat.train(target, "liblinear", progress=False)
+    assert re.search("column 10 holds", *warnings_of(caplog))
+    report = dkfeat.run_report(target)
+    assert re.search("column 10 holds", report.warnings[0])
+    assert "Warning</strong>: column 10 holds" in report.to_html()
     plan = dkfeat.plan(source, map=MAP, scan=True)
     assert "warning   column 10 holds" in plan.describe()
     dkfeat.compare(source, maps="gcws", n_components=8, baselines=(), progress=False)
     assert re.search("column 10 holds", *warnings_of(caplog))
     for options in ({"map": MAP, "encoder": ColumnScale()}, {"map": dkfeat.FourierFeatures(8, random_state=0)}):
         featurized(source, tmp_path / f"silent-{options['map'].name}", **options)
+        assert "row sum" not in dkfeat.run_report(tmp_path / f"silent-{options['map'].name}").to_html()
         assert warnings_of(caplog) == []
     assert "warning" not in dkfeat.plan(source, map=MAP, encoder=ColumnScale(), scan=True).describe()

@@ -149,7 +149,9 @@ def test_source__is_neither_added_nor_compared(tmp_path):
     ):
         with pytest.raises(SpecConflictError, match="is a copy of other shards without duplicates"):
             call()
-    assert "dropped from 12 rows" in dkfeat.run_report(target).to_html()
+    report = dkfeat.run_report(target)
+    assert "is a copy of other shards" in report.kernel_note
+    assert "dropped from 12 rows" in report.to_html()
 
 
 def test_command__copies_and_tells_what_it_dropped(tmp_path):

@@ -216,6 +216,7 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
 
 @click.command(cls=DkfeatCommand)
 @click.argument("run")
+@click.argument("source", nargs=-1)
 @heading("Report")
 @click.option(
     "--out",
@@ -226,31 +227,47 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
     help="File of the page; an earlier page is replaced.",
 )
 @overwrite_option
-@storage_option("RUN")
+@click.option(
+    "--pair-rows",
+    type=click.IntRange(min=0),
+    default=256,
+    show_default=True,
+    help="Rows whose pairs are compared with the exact kernel; 0 for none.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the choice of rows.")
+@storage_option("RUN and SOURCE")
 @output_options
-def report(run: str, out: str, overwrite: bool, storage_options: dict[str, Any] | None) -> None:
+def report(run: str, source: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> None:
     """Write a page about RUN, a folder of shards or predictions.
 
     The page shows the source and the settings, rows per second over time, rows
-    and bytes of each shard, labels, empty and bad rows. It is a single file. A
+    and bytes of each shard, labels, empty and bad rows, and the error of the
+    kernel estimates beside the error that theory expects. It is a single file. A
     run in progress is not affected.
+
+    Some rows of SOURCE are read again, for the kernel. Without SOURCE, the local
+    files of the last run are read, if they are unchanged.
 
     For example:
       dkfeat report features/train
-      dkfeat report s3://bucket/features --out days.html --json
+      dkfeat report features/days 'day-*.svm.gz' --out days.html
+      dkfeat report s3://bucket/features s3://bucket/rows.svm --json
     """
     from dkfeat.engine.open import Target
     from dkfeat.report.run_report import run_report
     from dkfeat.store.outputs import check_outputs
 
-    check_outputs([out], overwrite=overwrite)
-    target = Target(run, storage_options=options_at(run, storage_options))
+    check_outputs([out], inputs=source, overwrite=overwrite)
+    target = Target(run, storage_options=options_at(run, options["storage_options"]))
     if holds_model(run, target.storage_options):
         raise click.UsageError(f"{run} is a model; a report is about the folder of shards that it was trained on")
-    found = run_report(target)
+    options["random_state"] = options.pop("seed")
+    found = run_report(target, list(source) or None, **options)
     record, shown = found.to_mapping(), {"report": out, "state": found.status.state}
     if "rows" in record:
         size = show_size(record["size"], record["rows"])
         shown |= {"rows": f"{record['rows']:,}", "shards": f"{record['shards']:,}, {size}"}
+    shown |= {"warning": "; ".join(found.warnings)} if found.warnings else {}
+    shown["kernel"] = found.kernel_note if found.kernel is None else found.kernel.pairs.describe()
     found.save(out, overwrite=overwrite)
     summary({**record, "report": out}, shown)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -96,6 +96,10 @@ class RunLog:
     not depend on them."""
     drift: tuple[str, ...] = ()
     """Columns of the batch that differ much from the rows to which its encoder was fitted, as text; the first ten."""
+
+    column_shares: tuple[tuple[Count, Count], ...] = ()
+    """Columns with large values, and their shares in all magnitudes, in millionths; empty if there are none, or if the
+    map's kernel does not depend on them."""
 
     @property
     def main_stage(self) -> StageLog | None:
@@ -189,6 +193,11 @@ class LogWriter:
         self._name = name
         for old in logs[: max(0, len(logs) + 1 - MOST_LOGS)]:
             self._storage.remove(old)
+
+
+def recorded_shares(logs: Sequence[RunLog]) -> dict[int, int]:
+    """Return the shares of columns in the last log that has some."""
+    return dict(next((log.column_shares for log in reversed(logs) if log.column_shares), ()))
 
 
 def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None = None) -> tuple[RunLog, ...]:

@@ -48,7 +48,7 @@ def test_signed_url__is_neither_stored_nor_shown(tmp_path, caplog, capfd):
         assert [source.name for source in manifest.sources] == ["x.svm", "y.svm.gz"]
         assert "X-Amz-Signature" in str(web.requests)
         dkfeat.verify_inputs(tmp_path / "features", signed)
-        dkfeat.run_report(tmp_path / "features").save(tmp_path / "report.html")
+        dkfeat.run_report(tmp_path / "features", source=signed).save(tmp_path / "report.html")
         model = dkfeat.train(tmp_path / "features", dkfeat.SGD(epochs=1), progress=False)
         model.save(tmp_path / "model")
         dkfeat.predict(model, signed, tmp_path / "predictions", progress=False)

@@ -49,13 +49,18 @@ def test_inputs__on_the_store__are_compared_byte_by_byte(tiny_folder, bucket, op
 
 
 @pytest.mark.slow
-def test_report__on_the_store__reads_logs(tiny_folder, bucket, options):
+def test_report__on_the_store__reads_logs_and_source(tiny_folder, bucket, options):
     bucket.fill(tiny_folder)
     source = dkfeat.LibsvmSource(bucket.url("in/*.svm"), blocksize=40_000, storage_options=options)
     featurized(source, bucket.url(), target_options=options)
     report = dkfeat.run_report(dkfeat.Target(bucket.url(), storage_options=options))
+    assert report.kernel is None  # a URL that only a log names is not opened
+    assert bucket.url("in/*.svm") in report.kernel_note
+    again = bucket.url("in/*.svm")
+    report = dkfeat.run_report(dkfeat.Target(bucket.url(), storage_options=options), again, storage_options=options)
     assert [log.outcome for log in report.logs] == ["committed"]
-    assert report.logs[0].sources == (bucket.url("in/*.svm"),)
+    assert report.kernel.same, report.kernel_note
+    assert report.logs[0].sources == (again,)
     assert not any(secret in report.to_html() for secret in (KEY, SECRET))
 
 
