@@ -58,6 +58,7 @@ def contents(folder):
         "predict model rows.svm --out model/predictions",
         "report shards --out rows.svm",
         "report shards --out rows.svm --overwrite",
+        "report shards rows.svm --out rows.svm --overwrite",
         "report shards --out shards/_dkfeat/spec.json --overwrite",
         "evaluate model rows.svm --out shards",
         "evaluate model rows.svm --out model/report --overwrite",
