@@ -107,14 +107,15 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
             batches = [X]
         elif isinstance(X, Mapping):
             batches = [pa.RecordBatch.from_pylist([dict(X)])]
-        elif hasattr(X, "__arrow_c_stream__"):
+        elif hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_frame"):
             reader = pa.RecordBatchReader.from_stream(X)
             schema = reader.schema
             batches = list(reader) or [pa.record_batch([pa.nulls(0, kind) for kind in schema.types], schema=schema)]
         else:
             raise InputError(
                 f"X is a {type(X).__name__}, but an encoder takes a table: a DataFrame of pandas, polars or Dask, a "
-                "Table or RecordBatch of Arrow, or a mapping of names to the values of one row"
+                "Table or RecordBatch of Arrow, or a mapping of names to the values of one row; a Series becomes a table "
+                "by to_frame()"
             )
     except (pa.ArrowException, TypeError) as error:
         raise InputError(f"X cannot be read as a table of Arrow: {error}; convert the column first") from error

@@ -452,6 +452,7 @@ def test_maps__take_encoded_rows_or_name_the_remedy():
         (lambda t: with_types(t, {"zip": pa.string()}), "'zip' is of type string, but it was int64 in fit"),
         (lambda t: t.append_column("zip", t["zip"]), "two columns 'zip'"),
         (lambda _: np.ones((2, 8)), "X is a ndarray, but an encoder takes a table"),
+        (lambda t: t.to_pandas()["text"], r"X is a Series, .* a Series becomes a table by to_frame\(\)"),
         (lambda _: pd.DataFrame({"x": ["a", 1]}), "cannot be read as a table of Arrow: .*column x"),
     ],
 )
