@@ -114,8 +114,8 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
         else:
             raise InputError(
                 f"X is a {type(X).__name__}, but an encoder takes a table: a DataFrame of pandas, polars or Dask, a "
-                "Table or RecordBatch of Arrow, or a mapping of names to the values of one row; a Series becomes a table "
-                "by to_frame()"
+                "Table or RecordBatch of Arrow, or a mapping of names to the values of one row; a Series becomes a "
+                "table by to_frame()"
             )
     except (pa.ArrowException, TypeError) as error:
         raise InputError(f"X cannot be read as a table of Arrow: {error}; convert the column first") from error
