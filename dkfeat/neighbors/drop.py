@@ -98,7 +98,7 @@ class _Selection:
     def select(self: Any, split: Split, piece: Piece) -> Piece:
         """Return a piece with its selected rows."""
         keep = self.results.of_split(self.source, split, GROUPS, "keep")[piece.start : piece.stop]
-        return replace(piece, block=piece.block.take(~keep if self.of_dropped else keep))
+        return piece.select(~keep if self.of_dropped else keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

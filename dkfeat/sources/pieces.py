@@ -92,11 +92,14 @@ class Piece:
         """Return a copy in which the rows at these positions are bad rows; `bad_rows` has their records, in order."""
         keep = np.ones(self.block.n_rows, np.bool_)
         keep[list(rows)] = False
-        by_file = list(self.rows_by_file)
-        for bad in bad_rows if by_file else ():
-            by_file[bad.file] -= 1
         merged = sorted((*self.bad_rows, *bad_rows), key=lambda bad: (bad.file, bad.offset))
-        return replace(self, block=self.block.take(keep), rows_by_file=tuple(by_file), bad_rows=tuple(merged))
+        return replace(self.select(keep), bad_rows=tuple(merged))
+
+    def select(self, keep: np.ndarray) -> Piece:
+        """Return a copy with the rows of a mask, and as many rows of each file of a group as are among them."""
+        of_files = np.split(keep, np.cumsum(self.rows_by_file, dtype=np.int64))[:-1]
+        by_file = tuple(int(np.count_nonzero(part)) for part in of_files)
+        return replace(self, block=self.block.take(keep), rows_by_file=by_file)
 
 
 def join_blocks(blocks: Sequence[RowBlock]) -> RowBlock:

@@ -126,7 +126,7 @@ def test_rows__of_parquet_have_all_columns_types_and_metadata(parquet, tmp_path)
     for name in ("clean", "dropped"):
         assert_dataset_whole(tmp_path / name, committed=True)
     assert drop(source, found, tmp_path / "clean") == manifest  # complete already
-    again = str(tmp_path / "clean" / "data" / "*.parquet")
+    again = str(tmp_path / "clean" / "data")
     in_memory = duplicates(tmp_path / "features", threshold=0.9, progress=False)
     drop(str(tmp_path / "*.parquet"), in_memory, tmp_path / "same", dropped=tmp_path / "others")
     for one, other in (("clean", "same"), ("dropped", "others")):
@@ -160,6 +160,24 @@ def test_lines__of_text_are_kept_byte_for_byte(ending, tmp_path):
         assert_dataset_whole(tmp_path / name, committed=True)
     assert joined(rows_of(tmp_path / "clean")).to_pydict() == {"row": [0, 1, 3]}
     assert joined(rows_of(tmp_path / "dropped")).to_pylist() == [{"row": 2, ADDED[0]: 0, ADDED[1]: 1.0}]
+
+
+def test_lines__of_files_that_one_task_reads_are_counted_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("dkfeat.sources.libsvm.source.WINDOW_BYTES", 0)  # several pieces for all of them
+    lines = [f"1 {10 + row * row % 41}:1\n" for row in range(64)]
+    for first in range(0, 64, 4):
+        (tmp_path / f"{first:02}.svm").write_text("".join(["x\n" * (first == 8), *lines[first : first + 4]]))
+    source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), blocksize=480, **SET_ASIDE)
+    assert len(source.splits()) == 1
+    found = searched(tmp_path, source, 1.0)
+    drop(source, found, tmp_path / "clean", dropped=tmp_path / "dropped")
+    for name, chosen in (("clean", found.kept), ("dropped", ~found.kept)):
+        manifest = dkfeat.open_shards(tmp_path / name).manifest
+        assert len(manifest.shards) > 1
+        assert [file.rows for file in manifest.sources] == chosen.reshape(16, 4).sum(axis=1).tolist()
+        assert "".join(path.read_text() for path in sorted((tmp_path / name).glob("part-*"))) == "".join(
+            np.array(lines)[chosen]
+        )
 
 
 @pytest.fixture

@@ -126,12 +126,21 @@ class StoredRows(ShardSource):
         entries = [self.stored[shard.file.name].entry for shard in self.made[split.number]]
         bad = {(row.file, row.offset) for entry in entries if entry.bad_rows for row in self.reader.bad_rows(entry)}
         identity, tables = [entry.source_sha256 for entry in entries], list[pa.Table]()
+        ends = np.append(0, np.cumsum(np.sum([entry.rows_by_file for entry in entries], axis=0, dtype=np.int64)))
         number = start = stop = n_bytes = 0
 
         def piece(*, last: bool) -> Piece:
             rows = RowBlock(X=pa.concat_tables(tables), y=None, number=self.first_row(split) + np.arange(start, stop))
-            digest = fingerprint([identity, start, stop])
-            return Piece(number=number, last=last, block=rows, start=start, stop=stop, source_sha256=digest)
+            digest, by_file = fingerprint([identity, start, stop]), tuple(np.diff(ends.clip(start, stop)).tolist())
+            return Piece(
+                number=number,
+                last=last,
+                block=rows,
+                start=start,
+                stop=stop,
+                source_sha256=digest,
+                rows_by_file=by_file,
+            )
 
         for table in self.source.stored_rows(split, bad):
             if n_bytes >= int(self.blocksize) and table.num_rows:

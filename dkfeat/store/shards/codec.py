@@ -143,7 +143,8 @@ def shard_files(storage: Storage) -> dict[str, str]:
 
 def text_files(storage: Storage) -> dict[str, int]:
     """Return the sizes of the files of text beside ``data/``, by their names."""
-    return {name: size for name, size in storage.list("").items() if FILE_NAME.fullmatch(name)}
+    found = {name: size for name, size in storage.list("").items() if FILE_NAME.fullmatch(name)}
+    return {name: size for name, size in found.items() if not SHARD_NAME.fullmatch(name)}
 
 
 def missing_shards(storage: Storage, manifest: Manifest, sizes: Mapping[str, int]) -> list[ShardEntry]:
