@@ -14,7 +14,7 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.clusters.local import more_memory
-from dkfeat.engine.open import Target, as_target, read_existing
+from dkfeat.engine.open import Opened, Target, as_target, read_existing
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned, warn_of_columns
 from dkfeat.engine.runners.open import open_runner
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dkfeat.encoders._base import Encoder
     from dkfeat.encoders._columns import ColumnTable
     from dkfeat.maps import FeatureMap
+    from dkfeat.store.manifest.manifest import Manifest
 
 
 TEXT_FACTOR = 8
@@ -259,7 +260,7 @@ def plan(
     if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
         settings = complete(settings)
     warn_of_sizes(files)
-    warn_of_columns(settings.source, files, source, opened.like)
+    warn_of_columns(settings.source, _new_files(opened)[1], source, opened.like)
     made = make_plan(settings, checked_splits(settings.source, files))
     return replace(
         made,
@@ -290,9 +291,7 @@ def plan_tasks(resolved: Resolved) -> Planned:
         If a task needs more memory than a worker may use.
     """
     context, source = resolved.opened.run, resolved.source
-    manifest = None if resolved.opened.target is None else newest_manifest(context.storage)
-    committed = set() if manifest is None else {entry.name for entry in manifest.sources}
-    new = [file for file in resolved.opened.files if file.name not in committed]
+    manifest, new = _new_files(resolved.opened)
     warn_of_sizes(resolved.opened.files)
     if not (given := resolved.opened.source).is_resolved:  # else `inherit_row_options` has warned
         warn_of_columns(source, new, given, resolved.opened.like)
@@ -304,6 +303,13 @@ def plan_tasks(resolved: Resolved) -> Planned:
     recorded = f"{META}/{plan_name(1 if manifest is None else manifest.number + 1)}"
     is_recorded = not new or context.storage.size(recorded) is not None
     return Planned(resolved=resolved, splits=() if is_recorded else checked_splits(source, new))
+
+
+def _new_files(opened: Opened) -> tuple[Manifest | None, list[SourceFile]]:
+    """Return the newest manifest of the target, and the files that are not committed."""
+    manifest = None if opened.target is None else newest_manifest(opened.folders[0])
+    committed = set() if manifest is None else {entry.name for entry in manifest.sources}
+    return manifest, [file for file in opened.files if file.name not in committed]
 
 
 def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:

@@ -41,8 +41,8 @@ _NAMES_OF_TYPES = {kind: name for name, kind in _TYPES.items()}
 _NAMES = {bool: "bool", int: "int64", float: "float64", str: "string", dict: "object"}
 _WIDE = "int64 beyond 2^53"
 _OBJECT = re.compile(rb"\s*\{.*\}\s*", re.DOTALL)
-_HEAD_BYTES, _LEAST_HEAD_BYTES = 4 << 20, 64 << 10
-_MOST_HEADS, _HEAD_THREADS = 1_000, 16
+_TYPES_BYTES = 4 << 20
+_MOST_HEADS, _HEAD_BYTES, _HEAD_THREADS = 100, 64 << 10, 16
 
 
 def _kinds(value: Any) -> set[str]:
@@ -59,7 +59,7 @@ class JsonLinesSource(TableSource):
     Columns have the roles that they have in a `ParquetSource`, and a member that a line lacks is null. Types of the
     columns are settled once for the whole source by `types`; a value of another type is an error with the number of its
     line, or its row is set aside. Objects in objects and lists of them are not read. Blank lines are not rows. A run
-    warns of new files whose first lines lack a column that is read, or have others.
+    reads the first 64 KiB of at most 100 new files, and warns if they lack a column that is read, or have others.
 
     Files with the suffixes .gz, .bz2, .xz and .zst are decompressed while they are read, each as one split.
 
@@ -130,28 +130,26 @@ class JsonLinesSource(TableSource):
         return ParseError(reason if column is None else f"column {column}: {reason}", path=printable(file.url))
 
     def warn_of_columns(self, files: Sequence[SourceFile] | None, known: Collection[str] | None) -> None:
-        """Warn of members in the first lines of files that are not known, and of columns that these do not have."""
+        """Warn of members in the first lines of some files that are not known, and of columns that these do not have."""
         files, read = self.files() if files is None else files, {*self.read_columns}
-
-        def names_in(file: SourceFile) -> Collection[str]:
-            found = _members(self, file, _LEAST_HEAD_BYTES).keys()
-            return _members(self, file, _HEAD_BYTES).keys() if read - found else found
-
+        some = files[:: 1 + len(files) // _MOST_HEADS]
         with ThreadPoolExecutor(_HEAD_THREADS) as pool:
-            names = dict(zip(files, pool.map(names_in, files), strict=True))
+            names = dict(zip(some, pool.map(lambda file: _members(self, file, _HEAD_BYTES).keys(), some), strict=True))
         if known is not None:
             self._warn_of_new(sorted({*chain.from_iterable(names.values())} - {*known}))
-        if lacking := [file for file, found in names.items() if found and read - {*found}]:
-            missing = printable(", ".join(sorted(read - {*names[lacking[0]]})))
-            text = "%s: its first lines have no member %s, which is null if a line lacks it; compare the names (in %s)"
-            logger.warning(text, printable(lacking[0].url), missing, counted(len(lacking), "file"))
+        if lacking := [file for file, found in names.items() if found and read - found]:
+            missing = printable(", ".join(sorted(read - names[lacking[0]])))
+            text = (
+                "%s: its first lines have no member %s, which is null if a line lacks it; compare the names (%d of %s)"
+            )
+            logger.warning(text, printable(lacking[0].url), missing, len(lacking), counted(len(some), "file"))
 
     def _found_types(self, file: SourceFile) -> tuple[str, ...]:
         """Find the types of the columns in the first lines of a file."""
         categories = getattr(self.encoder, "categories", None) or ()
         exact = {self.label, self.query_id, *self.kept_columns.values(), *categories}
         types = []
-        for name, found in _members(self, file, _HEAD_BYTES).items():
+        for name, found in _members(self, file, _TYPES_BYTES).items():
             kinds = found - {_WIDE} or {"string" if name in self.texts else "null"}
             if "int64" in kinds and ("float64" in kinds or not (name in exact or _WIDE in found)):
                 kinds = kinds - {"int64"} | {"float64"}
@@ -169,7 +167,7 @@ class JsonLinesSource(TableSource):
     def _check_first_line(self, files: Sequence[SourceFile]) -> None:
         """Raise an error about the first line if it is no object, or if there is none or it is empty."""
         for file in files:
-            head, nothing = self._head(file, _HEAD_BYTES), pa.schema([])
+            head, nothing = self._head(file, _TYPES_BYTES), pa.schema([])
             text = head.lstrip()
             line = text.partition(b"\n")[0] + b"\n"
             if text and (reason := _parsed([line], nothing)[1]):
@@ -333,7 +331,7 @@ def _read(text: bytes, schema: pa.Schema) -> pa.Table:
     return pj.read_json(pa.BufferReader(text), options, parsing)
 
 
-@lru_cache(_MOST_HEADS)
+@lru_cache
 def _members(source: JsonLinesSource, file: SourceFile, n_bytes: int) -> dict[str, set[str]]:
     """Find the members in the first lines of a file, with the types of their values; cached for the file as listed."""
     found: dict[str, set[str]] = {}

@@ -155,10 +155,21 @@ def test_members_that_are_left_out_or_lacking__are_named(tmp_path, caplog):
         assert ("2 columns that the encoder has not seen, such as caption, ignored" in told) == (night == 2)
         assert "its first lines have no" not in told.replace("c.jsonl: its first", "")
         caplog.clear()
+        dkfeat.plan(source, tmp_path / "features")
+        assert not caplog.messages  # of what is committed
         written(tmp_path / "c.jsonl", rows=[{"caption": "x", "zz": 1}])
     assert found.encoder.texts.keys() == {"body"}
     features_of(source.replaced(types={"missing": "string"}), tmp_path / "typo", dkfeat.Text("missing", "word 1"))
     assert "a.jsonl: its first lines have no member missing, " in caplog.text
+
+
+def test_first_lines_of_few_files__are_looked_at(tmp_path, caplog):
+    for number in range(250):
+        written(tmp_path / f"{number:03}.jsonl", rows=[{"x": "x" * 70_000}, {"y": 1}][: 1 + (number == 3)])
+    source = dkfeat.JsonLinesSource(str(tmp_path / "*.jsonl"), label=None, types=["x=string", "y=string"], keep="y")
+    source.warn_of_columns(source.files(), None)
+    assert "000.jsonl: its first lines have no member y, " in caplog.text
+    assert caplog.text.endswith("(84 of 84 files)\n")
 
 
 def test_copy_without_duplicates__has_the_lines_as_they_are(tmp_path):
