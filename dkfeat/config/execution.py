@@ -14,6 +14,8 @@ from dkfeat.messages import nearest
 SCHEDULERS = ("threads", "synchronous", "cluster")
 """Schedulers that are named by a word; the last one is worker processes of the run."""
 
+_REMOVED = {"blocksize": "--blocksize", "progress": "--no-progress"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionConfig(Settings):
@@ -91,6 +93,9 @@ class DefaultsConfig(ExecutionConfig):
         given = {} if mapping is None else mapping
         if isinstance(given, Mapping):
             given = {str(key).replace("-", "_"): value for key, value in given.items()}
+            for name, option in _REMOVED.items():
+                if name in given:
+                    raise ConfigError(f"dkfeat.{name} was removed: give {option} (Dask's configuration)")
         try:
             return cls.from_mapping(given, place="dkfeat")
         except ConfigError as error:

@@ -36,7 +36,8 @@ logger = logger_of(__name__)
 _NAME = re.compile(rf".*\.(jsonl?|ndjson)({'|'.join(map(re.escape, COMPRESSIONS))})?\*?", re.DOTALL)
 _PLAIN = {"bool": pa.bool_(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
 _UNREAD = {"null": pa.null(), "object": pa.struct([])}
-_TYPES = {**_PLAIN, **{f"list<{name}>": pa.list_(kind) for name, kind in _PLAIN.items()}, **_UNREAD}
+_READ = {**_PLAIN, **{f"list<{name}>": pa.list_(kind) for name, kind in _PLAIN.items()}}
+_TYPES = _READ | _UNREAD
 _NAMES_OF_TYPES = {kind: name for name, kind in _TYPES.items()}
 _NAMES = {bool: "bool", int: "int64", float: "float64", str: "string", dict: "object"}
 _WIDE = "int64 beyond 2^53"
@@ -76,6 +77,7 @@ class JsonLinesSource(TableSource):
     """
 
     kind: ClassVar[str] = "jsonl"
+    column_remedy: ClassVar[str] = "; if some lines have it, name it in types= (--types), as in {}=string"
     _to_resolve: ClassVar[tuple[str, ...]] = ("types", *TableSource._to_resolve)
 
     types: Sequence[str] | Mapping[str, str] | None = field(default=None, kw_only=True)
@@ -91,13 +93,19 @@ class JsonLinesSource(TableSource):
         TableSource.__post_init__(self)  # classes with slots have no super()
         self._set("max_line_bytes", parse_size("max_line_bytes", self.max_line_bytes))
         if self.types is not None:
-            given = [self.types] if isinstance(self.types, str) else self.types
-            pairs = [f"{name}={kind}" for name, kind in given.items()] if isinstance(given, Mapping) else given
-            self._set("types", tuple(pairs))
+            given = self.types
+            if isinstance(given, Mapping):
+                given = [f"{name}={kind}" for name, kind in given.items()]
+            is_list = isinstance(given, Sequence) and not isinstance(given, str)
+            self._set("types", tuple(map(str, given if is_list else [given])))
+            names = set()
             for text in self.types:
-                _, equals, kind = str(text).rpartition("=")
+                name, equals, kind = text.rpartition("=")
                 if not equals or kind not in _TYPES:
-                    raise ConfigError(f"types has {text!r:.100}, but it must be NAME=TYPE, of {', '.join(_TYPES)}")
+                    raise ConfigError(f"types has {text!r:.100}, but it must be NAME=TYPE, of {', '.join(_READ)}")
+                if name in names:
+                    raise ConfigError(f"types has {name!r:.100} twice; name each column once")
+                names.add(name)
 
     @classmethod
     def recognises(cls, paths: Sequence[str]) -> bool:
@@ -130,7 +138,7 @@ class JsonLinesSource(TableSource):
         return ParseError(reason if column is None else f"column {column}: {reason}", path=printable(file.url))
 
     def warn_of_columns(self, files: Sequence[SourceFile] | None, known: Collection[str] | None) -> None:
-        """Warn of members in the first lines of some files that are not known, and of columns that these do not have."""
+        """Warn of unknown members in the first lines of some files, and of columns that these do not have."""
         files, read = self.files() if files is None else files, {*self.read_columns}
         some = files[:: 1 + len(files) // _MOST_HEADS]
         with ThreadPoolExecutor(_HEAD_THREADS) as pool:

@@ -61,6 +61,7 @@ def test_open_runner__takes_what_is_configured():
         ({"n-workers": "many"}, "dkfeat.n-workers: expected a whole number or nothing, got 'many' (text)"),
         ({"n-workers": 0}, "dkfeat: n-workers=0, but it must be at least 1"),
         ({"scheduler": "threads", "cluster": "a.yaml"}, "scheduler and cluster are given"),
+        ({"progress": False}, "dkfeat.progress was removed: give --no-progress (Dask's configuration)"),
         ([1], "dkfeat: expected keys and values"),
     ],
 )

@@ -121,8 +121,27 @@ def test_types__are_settled_by_the_first_lines_or_given(tmp_path):
     mixed = written(tmp_path / "c.jsonl", rows=[{"x": 1}, {"x": "one"}])
     with pytest.raises(ParseError, match=r"column x: has values of the types float64 and string.*\(--types\)"):
         features_of(dkfeat.JsonLinesSource(str(mixed), label=None), tmp_path / "no")
-    with pytest.raises(ConfigError, match="types has 'x', but it must be NAME=TYPE, of bool, int64"):
-        dkfeat.JsonLinesSource(str(mixed), types="x")
+    for types, message in {
+        "x": "'x', but .* list<string>$",
+        5: "'5', but",
+        ("a=int64", "a=string"): "'a' twice",
+    }.items():
+        with pytest.raises(ConfigError, match=f"types has {message}"):
+            dkfeat.JsonLinesSource(str(mixed), types=types)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep": "late"}, r"column late: is null, .*; if some lines have it, name it .* as in late=string$"),
+        ({"label": "late"}, r"column late: is null, but labels are numbers; .* as in late=string$"),
+        ({"types": ["x=float64"], "keep": "late"}, r"late: there is no such column: .*, as in late=string; pass keep="),
+    ],
+)
+def test_columns_without_values__are_to_be_named_with_their_types(options, message, tmp_path):
+    path = written(tmp_path / "a.jsonl", rows=[{"x": 1, "late": None}])
+    with pytest.raises(ParseError, match=message):
+        features_of(dkfeat.JsonLinesSource(str(path), **({"label": None} | options)), tmp_path / "no")
 
 
 @pytest.mark.parametrize(

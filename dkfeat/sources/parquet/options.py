@@ -38,6 +38,8 @@ class ParquetOptions(Source):
     """Options of a `ParquetSource`, without the methods that read files."""
 
     kind: ClassVar[str] = "parquet"
+    column_remedy: ClassVar[str] = ""
+    """Further advice in errors about a column without values, or that is lacking, with ``{}`` for its name."""
     _to_resolve: ClassVar[tuple[str, ...]] = (
         "features", "n_features", "kept_types", "features_as", "multilabel", "label_dtype"
     )  # fmt: skip

@@ -42,19 +42,22 @@ class Schema:
 
     def error(self, column: str, reason: str) -> DkfeatError:
         """Make an error about a column."""
+        if self._types.get(column) == pa.null():
+            reason += self._options.column_remedy.format(printable(column))
         return self._options.column_error(self._file, printable(column), reason)
 
     def type_of(self, column: str, use: str) -> pa.DataType:
         """Return the type of a column that is read for the option `use`."""
         if column not in self._types:
             shown = ", ".join(map(printable, self._names[:_SHOWN])) + (", …" if len(self._names) > _SHOWN else "")
+            shown = (shown or "none") + self._options.column_remedy.format(printable(column))
             hint = "" if (use, column) == ("label", "label") else meant(column, self._names)
             if not hint:
                 hint = f"; pass {use}= ({_FLAGS.get(use, f'--{use}')})"
                 hint += ", or label=None (--no-label) if rows have none" if use == "label" else ""
             if f"/{column}=" in self.path:
                 hint = "; values in names of folders are not read: write them into the files as a column"
-            raise self.error(column, f"there is no such column: the file has {shown or 'none'}{hint}")
+            raise self.error(column, f"there is no such column: the file has {shown}{hint}")
         if self._counts[column] > 1:
             raise self.error(column, "the file has several columns of this name; rename them")
         return self._types[column]
