@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,10 +15,11 @@ from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.base import Source
 from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
-from dkfeat.store.manifest.metadata import MODEL_FILE, read_spec, spec_conflict_remedy
+from dkfeat.store.manifest.metadata import MODEL_FILE, kind_of, read_spec, spec_conflict_remedy
 from dkfeat.store.manifest.model_folder import open_model_folder, parse_model_file, read_model_file
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.shards.codec import text_files
+from dkfeat.store.shards.columns import LINES
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import DATA, SPEC, Lock, Storage
 from dkfeat.validation import check_choice
@@ -178,8 +179,11 @@ def read_existing(
 ) -> Opened:
     """Read the specs of a target and of `like`, if they exist; the options are for `like` at a URL."""
     for path, pattern in zip(source.urlpath, source.patterns, strict=True) if source.kind == "parquet" else ():
-        if path != pattern and not is_url(path) and (texts := [*text_files(open_model_folder(path))]):
-            ending = texts[0].partition(".")[2]
+        kind = None
+        with suppress(ConfigError):  # a URL that cannot be a target
+            kind = kind_of(folder := open_model_folder(path, source.storage_options)) if path != pattern else None
+        if kind == LINES:
+            ending = (*text_files(folder), "part.*")[0].partition(".")[2]
             raise ConfigError(
                 f"{path} holds lines of text, whose numbers alone are in {DATA}/; give '{path}/*.{ending}'"
             )

@@ -8,6 +8,7 @@ import os
 import shutil
 
 import dask
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -315,8 +316,9 @@ def test_command__writes_both_and_tells_the_numbers(tmp_path):
     assert (record["rows"], record["dropped"]) == (2, 1)
     assert run("verify", tmp_path / "clean").exit_code == 0
     assert record["dropped_target"] == str(tmp_path / "no")
-    ended = run("featurize", tmp_path / "clean", "--out", tmp_path / "again", status=2)
-    assert (
-        f"clean holds lines of text, whose numbers alone are in data/; give '{tmp_path}/clean/*.svm.gz'" in ended.output
-    )
+    fsspec.filesystem("memory").put(str(tmp_path / "clean"), "/clean", recursive=True)
+    for folder in (tmp_path / "clean", "memory://clean"):
+        ended = run("featurize", folder, "--format", "parquet", "--out", tmp_path / "again", status=2)
+        text = f"{folder} holds lines of text, whose numbers alone are in data/; give '{folder}/*.svm.gz'"
+        assert text in ended.output
     assert dataset_state(tmp_path / "no")[1][0]["rows"] == 1
