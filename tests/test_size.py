@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_379
+MOST_CODE = 30_394
 MOST_MODULES = 210
-MOST_TEST_LINES = 38_063
+MOST_TEST_LINES = 38_098
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dkfeat
-from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
-from dkfeat.neighbors.deduplication import runs, stages
+from dkfeat.neighbors.deduplication import runs, stages, work_files
 from tests.neighbors.rows import featurized, write
 
 N_COLUMNS, N_FILES = 30, 7
@@ -139,11 +139,46 @@ def test_results__of_before_and_of_other_shards_are_not_added_to(files, tmp_path
     add(tmp_path, files[3:4])
     with pytest.raises(SpecConflictError, match=r"made by an earlier version of dkfeat, .*; choose another target"):
         search(tmp_path, "before")
-    (tmp_path / "out" / "index" / "data" / "codes").unlink()
-    with pytest.raises(SpecConflictError, match="codes is missing, so new rows cannot be joined"):
-        search(tmp_path)
-    with pytest.raises(ConfigError, match="needs a folder as target"):
-        duplicates(tmp_path / "features", target="memory://bucket/out", keep_earlier=True, progress=False)
+    for target in ("memory://bucket/out", None):
+        with pytest.raises(ConfigError, match="needs a folder as target"):
+            duplicates(tmp_path / "features", target=target, keep_earlier=True, progress=False)
+
+
+def test_damaged_index__is_an_error_that_names_the_file_and_changes_nothing(files, tmp_path):
+    add(tmp_path, files[:5])
+    search(tmp_path, keep_earlier=True)
+    add(tmp_path, files[5:])
+    before, kinds = files_of(tmp_path / "out"), set()
+    for path in (tmp_path / "out" / "index" / "data").iterdir():
+        whole = path.read_bytes()
+        kinds.add(path.name.partition("-")[0])
+        cut, begin, end = whole[: len(whole) // 2], bytes([whole[0] ^ 1]), bytes([whole[-1] ^ 1])
+        for damaged in (None, b"", cut, cut + bytes(len(whole) - len(cut)), begin + whole[1:], whole[:-1] + end):
+            path.unlink()
+            if damaged is not None:
+                path.write_bytes(damaged)
+            state = "missing" if damaged is None else "not as"
+            with pytest.raises(ShardError, match=rf"{path} is {state}.*restore it from a copy, or choose another"):
+                search(tmp_path, keep_earlier=True)
+            path.write_bytes(whole)
+    assert kinds == {"codes", "run", "groups", "copies", "kept"}
+    assert files_of(tmp_path / "out") == before
+    search(tmp_path, keep_earlier=True)
+    expected = search(tmp_path, "scratch")
+    assert tables(tmp_path / "out")["pairs"] == tables(tmp_path / "scratch")["pairs"]
+    assert np.array_equal(Duplicates.open(tmp_path / "out").groups, expected.groups)
+
+
+def test_too_many_new_pairs__leave_the_earlier_result(files, tmp_path):
+    add(tmp_path, files[:3])
+    earlier, before = search(tmp_path).to_mapping(), tables(tmp_path / "out")
+    add(tmp_path, files[3:])
+    with mock.patch.object(work_files, "MAX_PIECE_PAIRS", 1):
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"many times more pairs than a file .* choose another target"):
+                search(tmp_path)
+            assert Duplicates.open(tmp_path / "out").to_mapping() == earlier
+            assert tables(tmp_path / "out") == before
 
 
 def test_more_rows__while_a_search_was_interrupted(files, tmp_path):

@@ -123,7 +123,7 @@ def duplicates(
     dkfeat.errors.CommitError
         If the target cannot be written, or another run is writing it.
     dkfeat.errors.ShardError
-        If a shard is not as committed.
+        If a shard is not as committed, or a file in ``index`` of the target not as an earlier call left it.
 
     See Also
     --------
@@ -187,6 +187,8 @@ def duplicates(
     is_exact = check_choice(verify, "verify", ("codes", "exact")) == "exact"
     option = "verify='exact' (--verify exact)"
     rows = rows_to_compare(data, source, storage_options, is_exact=is_exact, option=option)
+    if keep_earlier and (target is None or local_path(as_target(target).path) is None):
+        raise ConfigError("keep_earlier (--keep-earlier) needs a folder as target (--out), not a URL or none; pass one")
     search = DuplicateSearch(data, codes, threshold, bands, Progress(progress), rows, keep_earlier)
     if target is not None:
         return _in_folder(search, as_target(target), client)
@@ -248,18 +250,18 @@ def _write_tables(
     """Add the new rows to both tables, replace the shards whose groups changed, and commit all by the record."""
     changed = np.unique(np.searchsorted(search.data.first_rows, found.groups.changed(), side="right") - 1)
     storages = {name: _in(target, folder, name).open() for name in (PAIRS, GROUPS)}
-    if not index.work.has(WITHDRAWN):
-        withdraw(storages[PAIRS], index.former.n_shards, [])
-        withdraw(storages[GROUPS], index.former.n_shards, changed.tolist())
-        index.work.write(WITHDRAWN, [])
     piece_rows = found.piece_rows
-    if (there := binding_spec(storages[PAIRS])[0]) is not None:
+    if index.kept and (there := binding_spec(storages[PAIRS])[0]) is not None:
         piece_rows = there["split"]["max_piece_rows"]
-        if found.piece_rows < piece_rows // MOST_TIMES:
+        if found.piece_rows < piece_rows // MOST_TIMES:  # before anything of the former result is removed
             raise ConfigError(
                 f"{folder.url}: the new rows have many times more pairs than a file of its table of pairs may hold; "
                 "choose another target"
             )
+    if not index.work.has(WITHDRAWN):
+        withdraw(storages[PAIRS], index.former.n_shards, [])
+        withdraw(storages[GROUPS], index.former.n_shards, changed.tolist())
+        index.work.write(WITHDRAWN, [])
     firsts = _first_rows_in_files(ShardSource.of(search.data.shards))
     jobs: dict[str, Callable[..., TableJob]] = {
         PAIRS: partial(_PairsJob, files=found.pairs),
@@ -274,8 +276,9 @@ def _write_tables(
         ).rows
     results = Duplicates(**search.results(found, n_rows[PAIRS]))
     settings = {**search.settings, "shards": search.data.manifest.shards_sha256}
-    folder.replace(DUPLICATES_FILE, record_of(settings, results, search.data.n_shards, found.runs))
-    index.end(found)
+    stays = index.record(found, search.data.n_shards)
+    folder.replace(DUPLICATES_FILE, record_of(settings, results, stays))
+    index.work.keep_only(stays["files"])
 
 
 def _in(target: Target, folder: Storage, table: str) -> Target:
@@ -291,8 +294,6 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Storage:
     names = folder.list("") if path is None else {each.name for each in path.glob("*")}
     if {*names} - {INDEX, PAIRS, GROUPS, DUPLICATES_FILE}:
         raise ConfigError(f"target {folder.url} holds other files than duplicates; choose a new folder")
-    if folder.is_remote and search.keep_earlier:
-        raise ConfigError(f"keep_earlier (--keep-earlier) needs a folder as target, but {folder.url} is a URL")
     sources = [search.source.source] if isinstance(search.source, RowsOfSource) else []
     record = read_record(folder)
     for layout in (GROUPS, PAIRS):

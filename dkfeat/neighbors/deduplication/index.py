@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.engine.resolve import must_agree
-from dkfeat.errors import CommitConflictError, SpecConflictError, TargetBusyError
+from dkfeat.errors import CommitConflictError, ShardError, TargetBusyError
 from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
 from dkfeat.neighbors.deduplication.runs import CODES, Run
 from dkfeat.neighbors.deduplication.stages import Former, Found
-from dkfeat.neighbors.deduplication.work_files import Counts, Groups, WorkFolder
+from dkfeat.neighbors.deduplication.work_files import Counts, WorkFolder
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS
 from dkfeat.store.storage.local import LocalStorage
 
 if TYPE_CHECKING:
-    from dkfeat.neighbors.deduplication.result import Record
+    from dkfeat.neighbors.deduplication.result import IndexRecord, Record
     from dkfeat.store.storage.base import Storage
 
 WITHDRAWN = "withdrawn"
 """File that exists once the tables are ready for the new rows."""
+_ENDS = 1 << 20  # bytes at the beginning and at the end of codes and runs, of which a hash is taken
 _OF_COMMITS = ("manifest-", "records-", "plan-")  # in the order in which they are removed
 
 
@@ -34,21 +38,20 @@ class Index:
 
     work: WorkFolder
     former: Former
-    kept: Collection[str]
-    """Files of the former search."""
+    kept: Mapping[str, tuple[int, str]]
+    """Files of the former search, with their sizes and hashes."""
 
     @classmethod
     def of(cls, folder: str | Path, record: Record | None, *, is_kept: bool) -> Self:
         """Open the index of a result; a temporary one is not kept, and knows no former search."""
         work = WorkFolder.of(folder, durable=is_kept)
         if record is None or "index" not in record:
-            return cls(work, Former(), ())
+            return cls(work, Former(), {})
         found = record["results"]
         runs = tuple(Run(*bounds) for bounds in record["index"]["runs"])
         counts = Counts(found.n_candidates, found.n_compared)
         former = Former(found.n_rows, record["index"]["shards"], runs, counts)
-        groups = Groups(work, found.n_rows, keep_earlier=found.keep_earlier)
-        return cls(work, former, _names(runs, groups))
+        return cls(work, former, record["index"]["files"])
 
     def begin(self, settings: Mapping[str, Any], *, resume: bool) -> None:
         """Continue a search, or begin one, for which the files of a search of other shards are removed.
@@ -56,17 +59,21 @@ class Index:
         Raises
         ------
         SpecConflictError
-            If an interrupted search has other settings, or files of the former search are missing.
+            If an interrupted search has other settings.
+        ShardError
+            If a file of the former search is missing or damaged.
         CommitConflictError
             If a search is not to be continued.
         """
         where = self.work.storage.url
-        missing = [name for name in self.kept if not self.work.has(name)]
-        if missing:
-            raise SpecConflictError(
-                f"{where}/{DATA}/{missing[0]} is missing, so new rows cannot be joined; restore it, or choose another "
-                "target"
-            )
+        for name, (size, sha256) in self.kept.items():
+            is_there = self.work.has(name)
+            if not is_there or _state(self.work, name, size) != (size, sha256):
+                state = "not as the last search left it" if is_there else "missing"
+                raise ShardError(
+                    f"{self.work.path(name)} is {state}, so new rows cannot be joined; restore it from a copy, or "
+                    "choose another target"
+                )
         if self.work.has(SEARCH):
             if not resume:
                 raise CommitConflictError(f"{where}: a search is unfinished; allow resume, or choose another target")
@@ -83,9 +90,11 @@ class Index:
         path = self.work.path(SEARCH)
         return parse_object(path.read_bytes(), str(path))
 
-    def end(self, found: Found) -> None:
-        """Remove all files but those to which rows will be joined."""
-        self.work.keep_only(_names(found.runs, found.groups))
+    def record(self, found: Found, n_shards: int) -> IndexRecord:
+        """Return the record of the files to which rows will be joined."""
+        names = (CODES, *(run.name for run in found.runs), *found.groups.names)
+        files = {name: _state(self.work, name) for name in names}
+        return {"shards": n_shards, "runs": [*found.runs], "files": files}
 
 
 def end_search(folder: Storage, record: Record) -> None:
@@ -99,8 +108,19 @@ def end_search(folder: Storage, record: Record) -> None:
             index.work.keep_only(index.kept)
 
 
-def _names(runs: Collection[Run], groups: Groups) -> tuple[str, ...]:
-    return (CODES, *(run.name for run in runs), *groups.names)
+def _state(work: WorkFolder, name: str, size: int | None = None) -> tuple[int, str]:
+    """Return the size of a file and its SHA-256; of codes and runs, which are large, that of both ends.
+
+    The file of codes may have those of further rows, of an interrupted search, after its first `size` bytes.
+    """
+    values = work.values(name, np.uint8)
+    if name == CODES:
+        values = values[:size]
+    is_large = name == CODES or name.startswith("run-")
+    sha256 = hashlib.sha256()
+    for part in (values[:_ENDS], values[-_ENDS:]) if is_large else (values,):
+        sha256.update(part.data)
+    return len(values), sha256.hexdigest()
 
 
 def withdraw(storage: Storage, n_former: int, changed: Collection[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike, fspath
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
-from dkfeat.canonical import Count, Share, parse_object, typed
+from dkfeat.canonical import Count, Sha256, Share, parse_object, typed
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.messages import counted
@@ -173,6 +173,8 @@ class IndexRecord(TypedDict):
 
     shards: Count
     runs: list[tuple[Count, Count]]
+    files: dict[str, tuple[Count, Sha256]]
+    """Size of each file, and the SHA-256 by which a damaged one is known."""
 
 
 class Record(TypedDict):
@@ -205,8 +207,7 @@ def read_record(folder: Storage) -> Record | None:
         raise ShardError(f"{fault}: not as this version of dkfeat writes it; choose another folder") from None
 
 
-def record_of(settings: Mapping[str, Any], found: Duplicates, n_shards: int, runs: Sequence[tuple[int, int]]) -> bytes:
+def record_of(settings: Mapping[str, Any], found: Duplicates, index: IndexRecord) -> bytes:
     """Return the text of a record."""
-    index = {"shards": n_shards, "runs": [[*run] for run in runs]}
     record = {"format": 1, "settings": settings, "results": found.to_mapping(), "index": index}
     return json.dumps(record, indent=1).encode() + b"\n"
