@@ -45,6 +45,7 @@ FIXED_BYTES = 16 << 20
 
 _SAMPLE_BYTES = 8 << 20  # half a second of decompression for xz, a few hundredths for text
 _SAMPLE_FILES = 100  # more than tiny files that are read as one split need
+_MOST_NARROW = 1_000  # columns of a table, which recur in all rows
 _ANY_ROWS: dict[str, Any] = {"n_features": 2**63 - 1, "zero_based": True, "label_dtype": "float64"}
 
 logger = logger_of(__name__)
@@ -256,7 +257,7 @@ def plan(
             settings = scanned(replace(settings, source=counting), runner, Progress(progress))
     X = None if settings.scan is None else first_rows(settings)
     shares = {} if X is None or settings.source.encoder is not None else column_shares(X)
-    advice = map_advice(settings.map, settings.source.encoder, X) if _takes_advice(settings) else ""
+    advice = map_advice(settings.map, settings.source, X) if _takes_advice(settings) else ""
     if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
         settings = complete(settings)
     warn_of_sizes(files)
@@ -375,14 +376,15 @@ def _takes_advice(settings: Resolved) -> bool:
     return map.name in WEIGHTED and not is_chosen
 
 
-def map_advice(map: FeatureMap, encoder: Any, X: Any) -> str:
+def map_advice(map: FeatureMap, source: Source, X: Any) -> str:
     """Name the map that suits a table's columns, or else the first rows, better than GCWS or darts; empty if none does.
 
     The thresholds are those of docs/explanation/choosing.md.
     """
-    if encoder is not None and encoder.takes_tables:
-        grams = [] if encoder.takes_all else [each.weights for each in encoder.texts.values()]
-        is_set, is_wide, is_narrow = set(grams) == {"binary"}, bool(grams), not encoder.texts
+    if (encoder := source.encoder) is not None and encoder.takes_tables:
+        is_wide = bool(encoder.texts)
+        is_set = is_wide and not (encoder.takes_all or encoder.weighted)
+        is_narrow = not is_wide and len(source.features) <= _MOST_NARROW
     elif X is not None and encoder is None:
         n_rows, n_columns = X.shape[0], len(np.unique(X.indices))
         is_set, is_wide, is_narrow = (X.data == 1).all(), n_columns >= 100 * n_rows, X.nnz < 50 * n_rows
@@ -392,7 +394,9 @@ def map_advice(map: FeatureMap, encoder: Any, X: Any) -> str:
         return "minhash: rows of zeros and ones are sets, whose kernel it estimates with up to half the variance"
     if map.name == "gcws" and is_wide:
         return "dart takes a fraction of the time for rows of many columns that few other rows have"
-    return "gcws takes a fraction of the time for rows of few columns" if map.name == "dart" and is_narrow else ""
+    if map.name == "dart" and is_narrow:
+        return "gcws takes a fraction of the time for rows of few columns; with a handful, give t_bits=1 (--t-bits 1)"
+    return ""
 
 
 def first_rows(settings: Resolved) -> csr_matrix | None:

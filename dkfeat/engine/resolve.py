@@ -144,8 +144,8 @@ def _check_sets(map: FeatureMap, source: Source) -> None:
     """Raise ConfigError if the encoder of a table, as far as it is known, makes rows with weights for a map of sets."""
     if map.takes_sets and source.is_table and (weighted := source.encoder.weighted):
         raise ConfigError(
-            f"the map {map.name} takes sets, but column {weighted[0]!r} is encoded with weights, by ranks or "
-            "counts of n-grams; leave the column or the weights out, or use DartFeatures (--map dart)"
+            f"the map {map.name} takes sets, but column {weighted[0]!r} is encoded with weights, by ranks, "
+            "or by counts or idf of n-grams; leave the column or the weights out, or use DartFeatures (--map dart)"
         )
 
 

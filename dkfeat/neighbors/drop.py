@@ -323,8 +323,8 @@ def _results(found: Any, source: ShardSource) -> _Results:
     of_shards = found.arrays[GROUPS].manifest.records.sources["etag"].tolist()
     if fingerprint(of_shards) != manifest.shards_sha256:
         raise SpecConflictError(
-            f"{found.folder} has the duplicates of other shards than {url} has now; find them again, with `dkfeat "
-            f"duplicates {url} --out` and another folder"
+            f"{found.folder} has the duplicates of other shards than {url} has now; repeat `dkfeat duplicates {url} "
+            f"--out {found.folder}` with its options, which adds new rows; if shards were changed, give another folder"
         )
     tables: dict[str, tuple[ShardReader, dict[int, list[ShardEntry]]]] = {}
     for name in (GROUPS, PAIRS):

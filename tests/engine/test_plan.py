@@ -177,15 +177,26 @@ def test_first_rows__are_not_read_for(write_rows, map):
 
 
 WIDE = " ".join(["1", *(f"{column}:2" for column in range(1, 201))]) + "\n"
-ADVICE = {"1 1:1 2:1\n1 2:1\n": "minhash minhash", "1 1:1 2:1\n1 2:3\n": "none gcws", WIDE: "dart none"}
-ADVICE |= {"": "none gcws", "word 1-2 sqrt": "dart none", "word 5": "minhash minhash"}
+ADVICE = [
+    ("1 1:1 2:1\n1 2:1\n", [], "minhash minhash"),
+    ("1 1:1 2:1\n1 2:3\n", [], "none gcws"),
+    (WIDE, [], "dart none"),
+    ("", ["n"], "none gcws"),
+    ("", [f"x{number}" for number in range(1001)], "none none"),
+    ("word 1-2 sqrt", ["body"], "dart none"),
+    ("word 1-2 sqrt", ["body", "n"], "dart none"),
+    ("word 5", ["body"], "minhash minhash"),
+    ("word 5", ["body", "n"], "dart none"),
+    ("word 2 idf", ["body"], "dart none"),
+]
 
 
-@pytest.mark.parametrize(("rows", "advised"), ADVICE.items())
-def test_plan__advises_on_gcws_and_darts(tmp_path, rows, advised):
-    pq.write_table(pa.table({"body": ["a", "b"], "n": [1, 2]}), tmp_path / "rows.parquet")
+@pytest.mark.parametrize(("rows", "features", "advised"), ADVICE)
+def test_plan__advises_on_gcws_and_darts(tmp_path, rows, features, advised):
+    texts, numbers = ["a b", "a b c", "a b"], dict.fromkeys(["n", *features], range(3))
+    pq.write_table(pa.table({**numbers, "body": texts}), tmp_path / "rows.parquet")
     encoder = dkfeat.TableEncoder(text={"body": rows} if rows else None)
-    source = dkfeat.ParquetSource(tmp_path / "rows.parquet", label=None, features=("body" if rows else "n",))
+    source = dkfeat.ParquetSource(tmp_path / "rows.parquet", label=None, features=features or None)
     if ":" in rows:
         (tmp_path / "rows.svm").write_text(rows)
         source, encoder = tmp_path / "rows.svm", "auto"

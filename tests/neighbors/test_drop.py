@@ -124,7 +124,7 @@ def test_duplicates_of_other_shards__are_refused(tmp_path):
     duplicates(data, target=tmp_path / "duplicates", progress=False)
     drop(data, tmp_path / "duplicates", tmp_path / "distinct")
     whole = featurized(tmp_path, names="c")
-    with pytest.raises(SpecConflictError, match=r"find them again, with `dkfeat duplicates .*features --out` and"):
+    with pytest.raises(SpecConflictError, match=r"repeat `dkfeat duplicates .*features --out .*duplicates` with"):
         drop(whole, tmp_path / "duplicates", tmp_path / "other")
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(SpecConflictError, match="has the duplicates of other shards"):
