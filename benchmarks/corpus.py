@@ -266,9 +266,9 @@ def documents(folder: Path) -> Iterator[tuple[int, str]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def judge(folder: Path, keep: np.ndarray) -> dict[str, float]:
+def score(folder: Path, keep: np.ndarray) -> dict[str, float]:
     """Compare with the planted pairs, and a sample of the dropped documents with all documents."""
-    dropped, planted = np.flatnonzero(~keep), np.load(folder / "planted.npy")
+    dropped, planted = np.flatnonzero(~keep), np.load(folder / "planted.npy").reshape(-1, 2).astype(int)
     sample = {*np.random.default_rng(0).permutation(dropped)[:SAMPLE].tolist()}
     runs = {row: runs_of(text) for row, text in documents(folder) if row in sample}
     having, right = defaultdict(list), set()
@@ -292,7 +292,7 @@ def measure(name: str, folder: Path, n: int) -> dict[str, float]:
     seconds, mb = record["seconds"], record["mb"]
     stages = {stage: round(each / n * 1e6, 1) for stage, each in seconds.items()}
     us = round(sum(seconds.values()) / n * 1e6, 1)
-    found = judge(folder, np.load(folder / f"{name}.npy"))
+    found = score(folder, np.load(folder / f"{name}.npy"))
     REPORT.emit(name, documents=n, us_a_document=us, stages=stages, mb=mb, **found)
     if name == "dkfeat":
         clean = stages["clean Parquet"]

@@ -124,7 +124,7 @@ def night(folder: Path, n_rows: int) -> dict:
                 cpu_seconds(lambda target=target: duplicates(data, THRESHOLD, target=target, progress=False))
             )
     new, full = (min(of_name) for of_name in seconds.values())
-    stays = sum(path.stat().st_size for path in (target / "index").rglob("*"))
+    stays = sum(path.stat().st_size for path in (folder / "night 0" / "index").rglob("*"))
     values = {"seconds": round(new, 3), "of_all_rows": round(full, 3), "share": round(new / full, 4)}
     return REPORT.emit("night", rows=n_rows, new_rows=n_rows // 100, **values, bytes_a_row=round(stays / n_rows))
 

@@ -36,8 +36,11 @@ def fields(stanza):
 def debian(folder):
     lists = {}
     for kind in ("Packages", "Translation-en"):
-        (path,) = Path(folder).glob(f"*_debian_dists_*[!s]_main_*{kind}*")
-        command = ["/usr/lib/apt/apt-helper", "cat-file", path]
+        found = [*Path(folder).glob(f"*_debian_dists_*[!s]_main_*{kind}*")]  # neither -updates nor -backports
+        if len(found) != 1:
+            names = ", ".join(sorted(path.name for path in found)) or "none"
+            sys.exit(f"--apt-lists: expected one list {kind} in {folder}, of one suite of Debian, found {names}")
+        command = ["/usr/lib/apt/apt-helper", "cat-file", found[0]]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         lists[kind] = [fields(stanza) for stanza in text.split("\n\n")]
     translated = lists["Translation-en"]
@@ -54,8 +57,8 @@ def debian(folder):
 
 
 def fortunes(folder):
-    for path in sorted(Path(folder).glob("*[!8t]")):
-        if "." not in path.name:
+    for path in sorted(Path(folder).glob("*")):
+        if path.is_file() and "." not in path.name:  # others are indices and links
             for text in path.read_text(errors="replace").split("\n%\n"):
                 yield text.strip(), path.name
 

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +18,6 @@ from numpy.typing import ArrayLike
 from dkfeat.errors import ConfigError
 from dkfeat.maps._kernel_estimates import error_band
 from dkfeat.store.outputs import PNG_MARK
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "accuracy_against_k",

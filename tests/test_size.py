@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_398
+MOST_CODE = 30_394
 MOST_MODULES = 210
-MOST_TEST_LINES = 38_109
+MOST_TEST_LINES = 38_112
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -15,14 +15,14 @@ from dkfeat import canonical
 from dkfeat.archives import archive_sha256
 from dkfeat.compiled.random import STREAM_TABLE, choose_rows
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
-from dkfeat.maps._base import NotebookCard
+from dkfeat.maps._base import SpecEstimator
 from dkfeat.validation import check_seed
 
 N_DRAWN = 10_000
 """Number of rows to which a longer source is fitted."""
 
 
-class Encoder(TransformerMixin, NotebookCard):
+class Encoder(TransformerMixin, SpecEstimator):
     """Base of all encoders.
 
     A subclass is a dataclass, whose fields are the parameters. Besides `fit`, `transform` and `n_features_out` it has

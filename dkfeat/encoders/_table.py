@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import hstack, issparse
+from sklearn import get_config
 from sklearn.base import clone
 
 from dkfeat import canonical
@@ -349,14 +350,19 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
                 held |= {(number, slot): text for slot, text in grams.items()}
         return held
 
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
+        shown = {"text/plain": repr(self)}
+        return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
+
     def _repr_html_inner(self) -> str:
+        params = {name: f"{value!r:.120}" for name, value in self.get_params(deep=False).items()}
         if not self.__sklearn_is_fitted__():
-            return card(type(self).__name__, {}, note="not fitted", details={"Parameters": self._shown_params()})
+            return card(type(self).__name__, {}, note="not fitted", details={"Parameters": params})
         columns = self.describe()
         n_left = len(columns.left_out)
         facts = {"encoded": counted(len(columns) - n_left, "column"), "left out": counted(n_left, "column")}
         note = f"fitted to {counted(len(columns), 'column')}, seed {self.seed_}"
-        details: Any = {"Columns": columns.rows(), "Parameters": self._shown_params()}
+        details: Any = {"Columns": columns.rows(), "Parameters": params}
         return card(type(self).__name__, facts, note=note, details=details)
 
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -41,15 +40,12 @@ class Fitted:
     """0 in a map without the parameter `random_state`."""
 
 
-class NotebookCard(BaseEstimator):
-    """Base of estimators, shown in notebooks by `_repr_html_inner`, which is scikit-learn's unless overridden."""
+class SpecEstimator(BaseEstimator):
+    """Base of estimators that are kept in specs."""
 
     def _cloned(self) -> Any:
         """Return an unfitted copy with these parameters."""
         return clone(self)
-
-    def _shown_params(self) -> dict[str, str]:
-        return {name: _short(repr(value)) for name, value in self.get_params(deep=False).items()}
 
     def _params_like(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a spec of this class, with its seed, that are at their defaults here."""
@@ -57,12 +53,8 @@ class NotebookCard(BaseEstimator):
         values = spec["params"] | ({"random_state": spec["seed"]} if "random_state" in own else {})
         return {name: value for name, value in values.items() if repr(own[name]) == repr(usual[name].default)}
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
-        shown = {"text/plain": repr(self)}
-        return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
 
-
-class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NotebookCard):
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SpecEstimator):
     """Base of all feature maps.
 
     A subclass is a dataclass, whose fields are the parameters; a map that draws random numbers has `random_state`. It
@@ -574,11 +566,3 @@ def check_flag(value: Any, name: str, *, yes: str, no: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name}={value!r}, but it must be True ({yes}) or False ({no})")
     return bool(value)
-
-
-_LONGEST = 120
-"""Maximum number of characters of a parameter in a card."""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -73,7 +73,7 @@ class RunReport:
 
     @property
     def title(self) -> str:
-        """Title of the page and of the card."""
+        """Title of the page."""
         return f"Report of {printable(self.target)}"
 
     @property

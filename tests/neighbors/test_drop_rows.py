@@ -219,7 +219,10 @@ def test_lines_of_an_interrupted_run__are_made_again_or_deleted(text, tmp_path, 
     files[0].unlink()
     for file in files[1:]:
         file.write_bytes(file.read_bytes()[::-1])
-    drop(path, one, clean)
+    stray = clean / f"part-000009-0000-{'0' * 12}.svm"
+    stray.write_bytes(b"#")
+    assert drop(path, one, clean).size == dkfeat.open_shards(tmp_path / "one").manifest.size
+    stray.unlink()
     assert lines_of(clean) == lines_of(tmp_path / "one")
     cleaned = dkfeat.clean(clean, set_aside=True)
     assert [len(cleaned.removed), cleaned.refused] == [4, ()]  # two shards, two files of text

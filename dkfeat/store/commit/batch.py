@@ -201,9 +201,6 @@ class Batch:
             "numeric_env": numeric_env,
             "source_root": self.source_root,
         }
-        with faults_as(CommitError, f"{self.storage.url} cannot be listed"):
-            if size := sum(text_files(self.storage).values()):
-                run["text_size"] = size
         if self.changed:
             run["changed_sources"] = list(self.changed[:MOST_CHANGED])
         if len(self.changed) > MOST_CHANGED:
@@ -216,6 +213,10 @@ class Batch:
             records = Records.of(new, _sources(self.plan, new, final_newlines), self.plan.splits, self.plan.files)
             if former is not None:
                 records = Records.joined([former.records, records])
+            listed = {entry.name for entry in made}.union(() if former is None else former.sizes())
+            with faults_as(CommitError, f"{self.storage.url} cannot be listed"):
+                if size := sum(size for shard, size in text_files(self.storage).values() if shard in listed):
+                    run["text_size"] = size
             data = records.to_parquet()
             totals: dict[str, Any] = records.sums()
             head = Head(

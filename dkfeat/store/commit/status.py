@@ -73,7 +73,8 @@ class Status:
     unfinished: Unfinished | None
     """Batch that is in progress or was interrupted; None if there is none."""
     missing: tuple[str, ...]
-    """Committed shards that are missing, of another size, or without their file of text."""
+    """Committed shards that are missing, of another size, or without their file of text. A damaged file of text is
+    found by `verify` alone."""
     unlisted: tuple[str, ...]
     """Files under ``data/`` that neither a manifest nor the unfinished batch lists; readers ignore them."""
     last_run: RunLog | None = None

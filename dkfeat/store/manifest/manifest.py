@@ -272,7 +272,7 @@ def check_format(values: Mapping[str, Any], what: str, last: int = FORMAT) -> No
 
 
 _SHOWN = 10
-"""Maximum number of sources and labels in cards."""
+"""Maximum number of labels in a text."""
 
 
 def labels_named(labels: Sequence[int | float], given: Mapping[str, Any]) -> list[Any]:

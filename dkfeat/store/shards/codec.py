@@ -138,21 +138,22 @@ def planned_shards(plan: BatchPlan, names: Iterable[str]) -> dict[str, int]:
 def shard_files(storage: Storage) -> dict[str, str]:
     """List the files in ``data/`` and the files of text beside it: their paths, and the names of their shards."""
     shards = {f"{DATA}/{name}": name for name in storage.list(DATA, sizes=False)}
-    return shards | {name: f"{name.partition('.')[0]}.parquet" for name in text_files(storage)}
+    return shards | {name: shard for name, (shard, _) in text_files(storage).items()}
 
 
-def text_files(storage: Storage) -> dict[str, int]:
-    """Return the sizes of the files of text beside ``data/``, by their names."""
+def text_files(storage: Storage) -> dict[str, tuple[str, int]]:
+    """Return the names of the shards and the sizes of the files of text beside ``data/``, by their names."""
     found = {name: size for name, size in storage.list("").items() if FILE_NAME.fullmatch(name)}
-    return {name: size for name, size in found.items() if not SHARD_NAME.fullmatch(name)}
+    shards = {name: f"{name.partition('.')[0]}.parquet" for name in found if not SHARD_NAME.fullmatch(name)}
+    return {name: (shard, found[name]) for name, shard in shards.items()}
 
 
 def missing_shards(storage: Storage, manifest: Manifest, sizes: Mapping[str, int]) -> list[ShardEntry]:
     """Return the shards that are missing or have another size in a listing of ``data/``, or lack their text."""
     missing = manifest.missing(sizes)
     if manifest.text_size:
-        lost, texts = {each.name for each in missing}, {name.partition(".")[0] for name in text_files(storage)}
-        lost |= {each.name for each in manifest.shards if each.rows and each.name[:-8] not in texts}
+        lost, texts = {each.name for each in missing}, {shard for shard, _ in text_files(storage).values()}
+        lost |= {each.name for each in manifest.shards if each.rows and each.name not in texts}
         missing = [each for each in manifest.shards if each.name in lost]
     return missing
 
