@@ -76,4 +76,4 @@ def test_pictures_page__runs(tmp_path, monkeypatch, capsys):
         plt.close("all")
     assert "GMM: 2,016 pairs of rows, root mean squared error 0.0" in capsys.readouterr().out
     assert names["pairs"].share_within > 0.85
-    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "errors.png"}

@@ -140,10 +140,10 @@ def duplicates(
 
     The target gets two tables of Parquet files and a record. ``pairs/data`` has the columns row, other (a higher row)
     and similarity, sorted by other, then by row. ``groups/data`` has one line for each row of the data set, in order:
-    row, group (the lowest row of its group), keep (True if that is the row itself), source_file, source_split and
-    source_row as in `dkfeat.predict`, file_row, and the columns that the shards keep. file_row is the position of the
-    row among all rows of its file, from 0, not counting rows set aside: the line number - 1 in text without comments,
-    blank lines and bad rows. ``duplicates.json`` has the settings and numbers.
+    row, group (the lowest row of its group), keep (True if that is the row itself, or if `keep_earlier` keeps it),
+    source_file, source_split and source_row as in `dkfeat.predict`, file_row, and the columns that the shards keep.
+    file_row is the position of the row among all rows of its file, from 0, not counting rows set aside: the line
+    number - 1 in text without comments, blank lines and bad rows. ``duplicates.json`` has the settings and numbers.
 
     The codes, 8 bytes for each row and band, and 5 for each row are in files in ``index`` of the target, which stay for
     the next call: new rows are joined to them. A row of a table does not change when others are added to its group,
