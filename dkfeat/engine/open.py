@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import LazyRunner
-from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, cause_of
+from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.base import Source
 from dkfeat.store.commit.begin import check_target, hold
@@ -21,7 +21,7 @@ from dkfeat.store.outputs import check_outside
 from dkfeat.store.shards.codec import text_files
 from dkfeat.store.shards.columns import LINES
 from dkfeat.store.storage import open_storage
-from dkfeat.store.storage.base import DATA, SPEC, Lock, Storage
+from dkfeat.store.storage.base import DATA, SPEC, Lock, Storage, faults_as
 from dkfeat.validation import check_choice
 
 if TYPE_CHECKING:
@@ -198,20 +198,9 @@ def read_existing(
     return replace(opened, like=taken, folders=(*opened.folders, like_storage(like, options)))
 
 
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """Turn errors of the storage into a `ShardError` that names the unreadable file or folder."""
-    try:
-        yield
-    except DkfeatError:
-        raise
-    except OSError as fault:
-        raise ShardError(f"{name} cannot be read: {cause_of(fault)}") from fault
-
-
 def binding_spec(storage: Storage) -> tuple[dict[str, Any] | None, str]:
     """Return the spec that a run into `storage` must follow, if any, and the advice for a run with other settings."""
-    with _readable(storage.url):
+    with faults_as(ShardError, f"{storage.url} cannot be read"):
         spec = None if storage.size(SPEC) is None else read_spec(storage)
         remedy = OTHER_TARGET if spec is None else spec_conflict_remedy(storage)
     return (None, OTHER_TARGET) if remedy is None else (spec, remedy)
@@ -230,7 +219,7 @@ def like_spec(like: str | PathLike[str], options: Mapping[str, Any] | None = Non
     if spec is not None:
         return spec
     model = f"{storage.url}/{MODEL_FILE}"
-    with _readable(model):
+    with faults_as(ShardError, f"{model} cannot be read"):
         text = read_model_file(open_model_folder(like, options))
         has_spec = storage.size(SPEC) is not None
     if text is not None:

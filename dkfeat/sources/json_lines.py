@@ -26,7 +26,7 @@ from dkfeat.sources.libsvm.parser import NO_LIMIT, parse_error, quoted
 from dkfeat.sources.lines import LineTooLongError, LineWindow, cut_text, line_table
 from dkfeat.sources.options import parse_size
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError, passing_rows
-from dkfeat.sources.parquet.options import condition_of
+from dkfeat.sources.parquet.options import column_names, condition_of
 from dkfeat.sources.parquet.schema import Schema, check_schema
 from dkfeat.sources.pieces import cut_message, shown_text
 from dkfeat.sources.table_source import TableSource
@@ -98,14 +98,11 @@ class JsonLinesSource(TableSource):
                 given = [f"{name}={kind}" for name, kind in given.items()]
             is_list = isinstance(given, Sequence) and not isinstance(given, str)
             self._set("types", tuple(map(str, given if is_list else [given])))
-            names = set()
             for text in self.types:
-                name, equals, kind = text.rpartition("=")
+                _, equals, kind = text.rpartition("=")
                 if not equals or kind not in _TYPES:
                     raise ConfigError(f"types has {text!r:.100}, but it must be NAME=TYPE, of {', '.join(_READ)}")
-                if name in names:
-                    raise ConfigError(f"types has {name!r:.100} twice; name each column once")
-                names.add(name)
+            column_names("types", [name for text in self.types if (name := text.rpartition("=")[0])])
 
     @classmethod
     def recognises(cls, paths: Sequence[str]) -> bool:

@@ -82,7 +82,7 @@ class ParquetOptions(Source):
             self._set("labels", None)
         Source.__post_init__(self)  # classes with slots have no super()
         if self.features is not None:
-            self._set("features", _names("features", self.features))
+            self._set("features", column_names("features", self.features))
             if not self.features:
                 raise ConfigError(
                     "features is empty; name columns, or leave features out to read all columns of numbers"
@@ -91,7 +91,7 @@ class ParquetOptions(Source):
                 raise ConfigError(
                     f"features has {self.label!r}, which is the label; leave it out, or pass label= (--label)"
                 )
-        self._set("keep", _names("keep", self.keep))
+        self._set("keep", column_names("keep", self.keep))
         if isinstance(self.query_id, bool):
             self._set("query_id", "qid" if self.query_id else None)
         for name in ("label", "weight", "query_id", "id"):
@@ -179,7 +179,7 @@ class ParquetOptions(Source):
         return list(dict.fromkeys([name for name in (*names, *self.filter_columns) if name]))
 
 
-def _names(name: str, value: Any) -> tuple[str, ...]:
+def column_names(name: str, value: Any) -> tuple[str, ...]:
     """Check names of columns, which must be distinct."""
     names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else (None,)
     if not all(isinstance(item, str) and item for item in names):
