@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_383
+MOST_CODE = 30_382
 MOST_MODULES = 210
 MOST_TEST_LINES = 38_112
 

@@ -16,9 +16,9 @@ from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.open import Opened, Target, as_target, read_existing
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned, warn_of_columns
+from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned
 from dkfeat.engine.runners.open import open_runner
-from dkfeat.engine.scan import checked_splits, column_shares, scale_warning
+from dkfeat.engine.scan import checked_splits, column_shares, scale_warning, warn_of_columns
 from dkfeat.errors import DkfeatError, PlanError
 from dkfeat.maps import WEIGHTED
 from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes

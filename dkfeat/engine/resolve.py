@@ -12,7 +12,7 @@ from dkfeat.blocks import SourceFile
 from dkfeat.engine.open import Opened
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import Runner
-from dkfeat.engine.scan import check_bad_rows, counted_rows, run_scan, suggesting_quarantine
+from dkfeat.engine.scan import check_bad_rows, counted_rows, run_scan, suggesting_quarantine, warn_of_columns
 from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_encoder, fit_to_rows, load_encoder, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
@@ -20,7 +20,6 @@ from dkfeat.maps import CLASSES, WEIGHTED
 from dkfeat.messages import counted, logger_of, printable
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
-from dkfeat.store.manifest.manifest import columns_besides_features
 from dkfeat.store.manifest.metadata import FORMAT_OF_TABLES, differences, spec_text
 from dkfeat.store.shards.columns import LAYOUTS, schema_of
 from dkfeat.store.storage.base import Storage
@@ -431,26 +430,6 @@ def inherit_row_options(
     source = source if "label" in left_out else source.without_absent_label(files)
     warn_of_columns(source, files, given, (name, {"input": options}))
     return source
-
-
-def warn_of_columns(source: Any, files: Sequence[SourceFile] | None, given: Any, like: Any) -> None:
-    """Warn of columns of files that are ignored or lacking.
-
-    Parameters
-    ----------
-    source : Source
-        Source of the rows.
-    files : sequence of SourceFile, or None
-    given : Source
-        Source as the caller passed it; if it names the columns to read, others are ignored on purpose.
-    like : tuple of str and mapping, or None
-        Name and spec of other rows, which may have columns for uses that these rows do not have.
-    """
-    known, is_named = None, bool(getattr(given, "features", None) or getattr(given, "types", None))
-    if source.is_table and source.is_encoded and source.encoder.takes_all and not is_named:
-        others = columns_besides_features({} if like is None else like[1]["input"])
-        known = {*source.encoder.feature_names_in_, *source.read_columns, *others}
-    source.warn_of_columns(files, known)
 
 
 def check_has_columns(source: Source, name: str, remedy: str) -> None:

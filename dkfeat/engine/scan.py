@@ -1,4 +1,4 @@
-"""Passes over a source: the scan that finds its width, index base, labels and rows, and the limit on its bad rows."""
+"""Passes over a source: the scan that finds its width, index base, labels and rows; its columns and bad rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dkfeat.sources.base import Scan, Source, SplitScan
 from dkfeat.sources.formats import as_source
 from dkfeat.sources.libsvm.parser import unterminated_line
 from dkfeat.sources.options import LARGEST_BLOCK
-from dkfeat.store.manifest.manifest import column_named
+from dkfeat.store.manifest.manifest import column_named, columns_besides_features
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -266,3 +266,23 @@ def suggesting_quarantine(source: Source) -> Iterator[None]:
         if source.can_quarantine and source.on_bad_row == "raise" and can_be_set_aside:
             error.add_note('on_bad_row="quarantine" (--on-bad-row quarantine) sets such rows aside and continues')
         raise
+
+
+def warn_of_columns(source: Any, files: Sequence[SourceFile] | None, given: Any, like: Any) -> None:
+    """Warn of columns of files that are ignored or lacking.
+
+    Parameters
+    ----------
+    source : Source
+        Source of the rows.
+    files : sequence of SourceFile, or None
+    given : Source
+        Source as the caller passed it; if it names the columns to read, others are ignored on purpose.
+    like : tuple of str and mapping, or None
+        Name and spec of other rows, which may have columns for uses that these rows do not have.
+    """
+    known, is_named = None, bool(getattr(given, "features", None) or getattr(given, "types", None))
+    if source.is_table and source.is_encoded and source.encoder.takes_all and not is_named:
+        others = columns_besides_features({} if like is None else like[1]["input"])
+        known = {*source.encoder.feature_names_in_, *source.read_columns, *others}
+    source.warn_of_columns(files, known)
