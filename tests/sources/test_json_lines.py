@@ -118,6 +118,10 @@ def test_types__are_settled_by_the_first_lines_or_given(tmp_path):
     with pytest.raises(ParseError, match=r"b.jsonl:1:1: column k: expected int64 by types \(--types\), got '1.5'"):
         features_of(source, tmp_path / "no")
     features_of(source.replaced(types={"k": "float64", "x": "float64"}), tmp_path / "given")
+    lacking = "n: there is no such column: .*, as in n=string; pass keep="
+    for options, message in (({}, "n: is null, .* as in n=string$"), ({"types": ["x=float64"]}, lacking)):
+        with pytest.raises(ParseError, match=message):
+            features_of(source.replaced(keep="n", **options), tmp_path / "no")
     mixed = written(tmp_path / "c.jsonl", rows=[{"x": 1}, {"x": "one"}])
     with pytest.raises(ParseError, match=r"column x: has values of the types float64 and string.*\(--types\)"):
         features_of(dkfeat.JsonLinesSource(str(mixed), label=None), tmp_path / "no")
@@ -128,20 +132,6 @@ def test_types__are_settled_by_the_first_lines_or_given(tmp_path):
     }.items():
         with pytest.raises(ConfigError, match=f"types has {message}"):
             dkfeat.JsonLinesSource(str(mixed), types=types)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"keep": "late"}, r"column late: is null, .*; if some lines have it, name it .* as in late=string$"),
-        ({"label": "late"}, r"column late: is null, but labels are numbers; .* as in late=string$"),
-        ({"types": ["x=float64"], "keep": "late"}, r"late: there is no such column: .*, as in late=string; pass keep="),
-    ],
-)
-def test_columns_without_values__are_to_be_named_with_their_types(options, message, tmp_path):
-    path = written(tmp_path / "a.jsonl", rows=[{"x": 1, "late": None}])
-    with pytest.raises(ParseError, match=message):
-        features_of(dkfeat.JsonLinesSource(str(path), **({"label": None} | options)), tmp_path / "no")
 
 
 @pytest.mark.parametrize(
