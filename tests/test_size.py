@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_382
+MOST_CODE = 30_386
 MOST_MODULES = 210
-MOST_TEST_LINES = 38_102
+MOST_TEST_LINES = 38_117
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -14,9 +14,11 @@ import dkfeat
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
 from dkfeat.neighbors.deduplication import runs, stages, work_files
+from dkfeat.store.commit.begin import hold
 from tests.neighbors.rows import featurized, write
 
 N_COLUMNS, N_FILES = 30, 7
+MODULE = "dkfeat.neighbors.deduplication.duplicates"
 DART = dkfeat.DartFeatures(128, random_state=1)
 
 
@@ -36,7 +38,7 @@ def files(tmp_path_factory):
 
 def add(folder, files):
     """Add a batch of files to a data set."""
-    (folder / "rows").mkdir(exist_ok=True)
+    (folder / "rows").mkdir(parents=True, exist_ok=True)
     for file in files:
         shutil.copy2(file, folder / "rows")
     featurized(folder / "rows" / "*.svm", folder / "features", DART, N_COLUMNS, blocksize="2kB")
@@ -163,10 +165,7 @@ def test_damaged_index__is_an_error_that_names_the_file_and_changes_nothing(file
             path.write_bytes(whole)
     assert kinds == {"codes", "run", "groups", "copies", "kept"}
     assert files_of(tmp_path / "out") == before
-    search(tmp_path, keep_earlier=True)
-    expected = search(tmp_path, "scratch")
-    assert tables(tmp_path / "out")["pairs"] == tables(tmp_path / "scratch")["pairs"]
-    assert np.array_equal(Duplicates.open(tmp_path / "out").groups, expected.groups)
+    assert np.array_equal(search(tmp_path, keep_earlier=True).groups, search(tmp_path, "scratch").groups)
 
 
 def test_too_many_new_pairs__leave_the_earlier_result(files, tmp_path):
@@ -181,19 +180,35 @@ def test_too_many_new_pairs__leave_the_earlier_result(files, tmp_path):
             assert tables(tmp_path / "out") == before
 
 
-def test_more_rows__while_a_search_was_interrupted(files, tmp_path):
-    add(tmp_path, files[:3])
-    search(tmp_path)
-    add(tmp_path, files[3:5])
-    record_of = "dkfeat.neighbors.deduplication.duplicates.record_of"
-    with mock.patch(record_of, side_effect=InterruptedError), pytest.raises(InterruptedError):
-        search(tmp_path)
+@pytest.mark.parametrize("name", ["one", "copy"])
+def test_other_new_rows__after_an_interrupted_search(name, files, tmp_path):
+    one, out, folder = tmp_path / "one", tmp_path / "out", tmp_path / name
+    add(one, files[:3])
+    search(one, out)
+    shutil.copytree(one, tmp_path / "copy")
+    add(one, files[3:5])
+    with mock.patch(f"{MODULE}.record_of", side_effect=InterruptedError), pytest.raises(InterruptedError):
+        search(one, out)
     with pytest.raises(ConfigError, match="holds a search that was interrupted"):
-        Duplicates.open(tmp_path / "out")
-    add(tmp_path, files[5:])
-    found = search(tmp_path)
-    assert found.to_mapping() == search(tmp_path, "scratch").to_mapping()
-    assert tables(tmp_path / "out") == tables(tmp_path / "scratch")
+        Duplicates.open(out)
+    add(folder, files[5:])
+    found = search(folder, out)
+    assert found.to_mapping() == search(folder, "scratch").to_mapping()
+    assert tables(out) == tables(folder / "scratch")
+
+
+def test_search__that_another_one_overtakes_opens_its_result(files, tmp_path):
+    def after_another(storage):
+        with mock.patch(f"{MODULE}.hold", hold):
+            search(tmp_path)
+        return hold(storage)
+
+    for new in (files[:3], files[3:]):
+        add(tmp_path, new)
+        reports = []
+        with mock.patch(f"{MODULE}.hold", after_another):
+            duplicates(tmp_path / "features", 0.72, target=tmp_path / "out", progress=reports.append)
+        assert reports == []
 
 
 def test_url__is_searched_anew(files, tmp_path):

@@ -219,21 +219,24 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
     source = ShardSource.of(search.data.shards)
     specs = _table_specs(search.settings, source)
     folder, shards = _checked_folder(search, target), search.data.manifest.shards_sha256
+    record, is_made = _earlier(search, folder)
     with ExitStack() as stack:
-        record = read_record(folder)
-        if record is None or not is_complete(folder, record) or record["settings"]["shards"] != shards:
-            if folder.is_remote:
-                index = Index.of(stack.enter_context(_temporary_folder()), None, is_kept=False)
-            else:
-                place = Path(folder.url, INDEX)
-                place.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(hold(LocalStorage(str(place))))
-                index = Index.of(place, record, is_kept=True)
-            index.begin({**search.settings, "shards": shards}, resume=target.resume)
+        if not is_made:
+            target.open().check_writable()
+        if not is_made and not folder.is_remote:
+            place = Path(folder.url, INDEX)
+            place.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(hold(LocalStorage(str(place))))
+            record, is_made = _earlier(search, folder)  # again, since another search may have ended in between
+        if not is_made:
+            place = Path(stack.enter_context(_temporary_folder())) if folder.is_remote else Path(folder.url, INDEX)
+            index = Index.of(place, record, is_kept=not folder.is_remote)
+            groups = _in(target, folder, GROUPS).open()
+            index.begin({**search.settings, "shards": shards}, groups, resume=target.resume)
             runner = stack.enter_context(open_runner(client))
             found = search.run(index.work, runner, index.former)
             _write_tables(search, target, folder, index, found, specs, runner)
-        elif not folder.is_remote:
+        elif record is not None and not folder.is_remote:
             end_search(folder, record)
     return Duplicates.open(target.path, storage_options=target.storage_options)
 
@@ -295,28 +298,32 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Storage:
     if {*names} - {INDEX, PAIRS, GROUPS, DUPLICATES_FILE}:
         raise ConfigError(f"target {folder.url} holds other files than duplicates; choose a new folder")
     sources = [search.source.source] if isinstance(search.source, RowsOfSource) else []
-    record = read_record(folder)
     for layout in (GROUPS, PAIRS):
         storage = _in(target, folder, layout).open()
         for source in sources:
             storage.keep_apart(source.files(), source.patterns)
         check_kind(storage, layout)
         check_target(storage)
-    if record is not None:
-        _check_continues(search, folder, record)
-    if not is_complete(folder, record):
-        target.open().check_writable()
     return folder
 
 
-def _check_continues(search: DuplicateSearch, folder: Storage, record: Record) -> None:
-    """Raise `SpecConflictError` if a result is of other settings, or of other shards than the first of these."""
+def _earlier(search: DuplicateSearch, folder: Storage) -> tuple[Record | None, bool]:
+    """Return the record of an earlier search, if any, and True if it is the result of this one.
+
+    Raises
+    ------
+    SpecConflictError
+        If it is of other settings, or of other shards than the first of these.
+    """
+    record = read_record(folder)
+    if record is None:
+        return None, False
     found, remedy = {"keep_earlier": False, **record["settings"]}, "choose another target, or remove this one"
     shards, index = found.pop("shards"), record.get("index")
     must_agree(search.settings, found, folder.url, remedy)
     manifest = search.data.manifest
     if shards == manifest.shards_sha256:
-        return
+        return record, is_complete(folder, record)
     if index is None:
         raise SpecConflictError(
             f"{folder.url} was made by an earlier version of dkfeat, which kept nothing to which new rows are "
@@ -327,6 +334,7 @@ def _check_continues(search: DuplicateSearch, folder: Storage, record: Record) -
             f"{folder.url} holds duplicates among {record['results'].n_rows:,} rows, but {manifest.rows:,} rows of "
             f"{search.data.shards.storage.url} do not begin with these; {remedy}"
         )
+    return record, False
 
 
 def _table_specs(settings: Mapping[str, Any], source: ShardSource) -> dict[str, TableSpec]:

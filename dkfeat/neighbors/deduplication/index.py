@@ -45,7 +45,7 @@ class Index:
     def of(cls, folder: str | Path, record: Record | None, *, is_kept: bool) -> Self:
         """Open the index of a result; a temporary one is not kept, and knows no former search."""
         work = WorkFolder.of(folder, durable=is_kept)
-        if record is None or "index" not in record:
+        if not is_kept or record is None or "index" not in record:
             return cls(work, Former(), {})
         found = record["results"]
         runs = tuple(Run(*bounds) for bounds in record["index"]["runs"])
@@ -53,8 +53,10 @@ class Index:
         former = Former(found.n_rows, record["index"]["shards"], runs, counts)
         return cls(work, former, record["index"]["files"])
 
-    def begin(self, settings: Mapping[str, Any], *, resume: bool) -> None:
+    def begin(self, settings: Mapping[str, Any], groups: Storage, *, resume: bool) -> None:
         """Continue a search, or begin one, for which the files of a search of other shards are removed.
+
+        If that search may have written the groups of former rows anew, the table of groups is emptied.
 
         Raises
         ------
@@ -82,6 +84,8 @@ class Index:
             must_agree({**settings, "shards": None}, {**found, "shards": None}, where, remedy)
             if found["shards"] == settings["shards"]:
                 return
+        if self.work.has(WITHDRAWN):
+            withdraw(groups, 0, [])
         self.work.keep_only(self.kept)
         self.work.write(SEARCH, [dumps(settings)])
 
