@@ -156,6 +156,7 @@ OF_SETS = ("--map", "minhash", "--text", "body=word 2")
         ((*OF_SETS, "--text", "a=b=word 1"), "column a=b: there is no such column"),
         ((*OF_SETS, "--features", "body,age"), "map minhash takes sets, but column 'age' is encoded with weights"),
         (("--map", "minhash", "--text", "body=char 2 sqrt"), "'body' is encoded with weights, .*--map dart"),
+        (("--map", "minhash", "--text", "body=char 2 idf"), "'body' is encoded with weights, .* or idf of n-grams"),
         ((*OF_SETS, "--text", "body=word 3"), "--text: a name is given twice; .*'word 3-5'"),
     ],
 )
