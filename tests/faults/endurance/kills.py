@@ -117,7 +117,8 @@ class Killer:
         if killed and (killed, status) != ("driver", 0):  # else it ended before the signal came
             run["killed"] = killed
             self.stages[run["stage"]] += 1
-        errors = Path(f"{out}.err").read_text()
+        log = Path(f"{out}.err")
+        errors = log.read_text() if log.exists() else ""  # a process may be killed before it opens its log
         expected = {"driver": {-signal.SIGKILL}, "worker": {0, 5}}.get(run.get("killed"), {0})
         assert status in expected, f"{run}: exit status {status}: {errors}"
         assert "Traceback" not in errors, f"{run}: {errors}"
