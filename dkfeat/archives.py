@@ -181,9 +181,10 @@ def check_footer(metadata: Any, size: int, leaves: Sequence[int]) -> None:
     file = pq.ParquetFile(pa.PythonFile(source, mode="r"), metadata=metadata, pre_buffer=True)
     try:
         file.reader.read_row_groups([*groups], column_indices=[*leaves], use_threads=False)
-    except Exception:
+    except Exception as error:
         if not source.is_reached:
             raise
+        error.__traceback__ = None  # pyarrow keeps the error with the file, which its frames would keep alive
     for leaf in leaves:
         kinds = {metadata.row_group(group).column(leaf).physical_type for group in groups}
         if kinds - {metadata.schema.column(leaf).physical_type}:

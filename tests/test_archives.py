@@ -1,5 +1,6 @@
 """Arrays as bytes: equal for equal arrays, and nothing else is read."""
 
+import gc
 import hashlib
 import io
 import struct
@@ -7,9 +8,11 @@ import time
 import zipfile
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from dkfeat.archives import archive_sha256, pack_arrays, unpack_arrays
+from dkfeat.archives import archive_sha256, check_footer, pack_arrays, unpack_arrays
 from dkfeat.errors import ShardError
 
 ARRAYS = {"b": np.arange(6, dtype=np.int64).reshape(2, 3), "a": np.array([0.5, -1.0]), "none": np.empty((0, 4))}
@@ -101,3 +104,18 @@ def test_read__refuses_each_changed_byte():
         except ShardError:
             continue
         assert pack_arrays(changed) == other  # another array, stated whole, is another archive
+
+
+def test_check_footer__leaves_no_file_open():
+    """pyarrow keeps the error that ends the reading; with frames it kept the file, for each split of a run."""
+    written = io.BytesIO()
+    pq.write_table(pa.table({"a": [1, 2]}), written)
+    metadata = pq.ParquetFile(written).metadata
+    before = open_files()
+    check_footer(metadata, written.tell(), [0])
+    assert open_files() == before
+
+
+def open_files():
+    gc.collect()
+    return sum(isinstance(each, pq.ParquetFile) for each in gc.get_objects())
