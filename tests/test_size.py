@@ -15,15 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-<<<<<<< HEAD
-MOST_CODE = _
-MOST_MODULES = 
-MOST_TEST_LINES = _
-=======
-MOST_CODE = _
-MOST_MODULES = 
-MOST_TEST_LINES = _
->>>>>>> 94c1be41 (Let go of each Parquet file whose footer was checked)
+MOST_CODE = 30_387
+MOST_MODULES = 210
+MOST_TEST_LINES = 38_136
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
