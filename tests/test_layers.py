@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dkfeat"
 
-BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "messages", "validation"}
+BOTTOM = {"archives", "errors", "canonical", "config", "blocks", "html", "messages", "process_cache", "validation"}
 ENGINE_AND_BELOW = BOTTOM | {"compiled", "encoders", "kernels", "projections", "maps", "theory"}
 ENGINE_AND_BELOW |= {"filesystems", "sources", "store", "engine"}
 ALL = ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report", "doctor", "cli", "__init__"}

@@ -25,7 +25,6 @@ from dkfeat.engine.open import Target, open_run
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, inherit_row_options, make_spec
 from dkfeat.engine.run import execute
-from dkfeat.engine.runners.base import ProcessCache
 from dkfeat.engine.scan import warn_unterminated
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job
@@ -33,6 +32,7 @@ from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.messages import logger_of
+from dkfeat.process_cache import ProcessCache
 from dkfeat.sources.base import Source
 from dkfeat.sources.contents import compression_of_name
 from dkfeat.sources.formats import as_source

@@ -1,4 +1,4 @@
-"""Nearest rows of shards under the min-max kernel, by one task for each shard and batch of queries."""
+"""Nearest rows of shards under the min-max kernel, by a task for each batch of queries and group of shards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dkfeat.engine.resolve import inherit_row_options
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.neighbors.exact import Rows, RowsInMemory, check_n_neighbors, rows_of, rows_to_compare
-from dkfeat.neighbors.scan import ShardScan, open_codes, own_rows, sampled_map
+from dkfeat.neighbors.scan import CodesFrom, ShardScan, open_codes, sampled_map
 from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
@@ -29,8 +29,10 @@ from dkfeat.validation import check_columns, check_integer, rows_as_csr
 if TYPE_CHECKING:
     from dask.distributed import Client
 
-    from dkfeat.blocks import PackedCodes
     from dkfeat.maps._sampled import SampledMap
+    from dkfeat.neighbors.scan import Arrays, Batch
+
+_SENT = 16  # batches of queries in memory whose codes are sent to workers at a time
 
 
 def search(
@@ -106,8 +108,8 @@ def search(
 
     Notes
     -----
-    Every query is compared with every row: 512 codes of 8 bits take about 10 ns of a core. A task reads one shard for
-    up to 4,096 queries; with a target these are from one shard of the queries.
+    Every query is compared with every row: 512 codes of 8 bits take about 10 ns of a core. A task reads one or
+    more shards for up to 4,096 queries; with a target these are from one shard of the queries.
 
     The table has a row for each query and neighbour, in this order: ``query``, the number of the query from 0;
     ``rank`` from 1; ``neighbor``, the number of the row; ``similarity``; ``standard_error``, 0 if the similarity is
@@ -167,9 +169,10 @@ def search(
             n_candidates=n_neighbors if rerank is None else min(rerank, data.n_rows - without_self),
             rows=rows,
             queries=None if rows is None else _raw_queries(queries, rows, query_source, without_self, storage_options),
+            without_self=without_self,
         )
         if to is None:
-            return _in_memory(scan, queries, without_self, client, Progress(progress))
+            return _in_memory(scan, queries, client, Progress(progress))
         write_neighbors(scan, queries, to, settings, client, Progress(progress))
     return Neighbors.open(to.path, storage_options=to.storage_options)
 
@@ -253,28 +256,21 @@ def _raw_queries(
     return rows_of(queries, query_source, storage_options)
 
 
-def _in_memory(
-    scan: ShardScan, queries: Any, without_self: bool, client: Client | None, reporter: Progress
-) -> Neighbors:
+def _in_memory(scan: ShardScan, queries: Any, client: Client | None, reporter: Progress) -> Neighbors:
     """Search for all queries, and hold the results."""
-    size = scan.batch_rows
-    n_batches, first = -(-queries.shape[0] // size), 0
-    none = np.empty((0, scan.n_neighbors))
-    found = [(none, none.astype(np.int64), none)]
-    with open_runner(client) as runner, scan.stage(reporter, n_batches) as stage:
-        for codes in _encoded(scan, queries, size):
-            own = own_rows(first, len(codes.empty), without_self=without_self)
-            found.append(scan.best(first, codes, own, runner, stage.advance))
-            first += len(own)
-    similarities, rows, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return Neighbors(scan.data.n_rows, (similarities, rows, errors), without_self=without_self)
+    n_queries = queries.shape[0]
+    shape = n_queries, scan.n_neighbors
+    found = np.empty(shape), np.empty(shape, np.int64), np.empty(shape)
 
+    def done(batch: Batch, arrays: Arrays) -> None:
+        for held, part in zip(found, arrays, strict=True):
+            held[slice(*batch)] = part
 
-def _encoded(scan: ShardScan, queries: Any, size: int) -> Iterator[PackedCodes]:
-    """Yield the codes of queries, batch by batch."""
-    if isinstance(queries, ShardDataset):
-        for codes, _ in queries.batches(size, shuffle=False, decode=False):
-            yield codes
-        return
-    for first in range(0, queries.shape[0], size):
-        yield scan.fitted.encode(queries[first : first + size])
+    with open_runner(client) as runner, scan.stage(reporter, len(scan.batches(0, n_queries))) as stage:
+        step = n_queries if isinstance(queries, ShardDataset) else _SENT * scan.batch_rows
+        for first in range(0, n_queries, max(1, step)):
+            batches = scan.batches(first, min(first + step, n_queries))
+            if not isinstance(codes := queries, ShardDataset):
+                codes = CodesFrom(scan.fitted.encode(queries[first : batches[-1].stop]), first)
+            scan.search(codes, batches, runner, stage.advance, done)
+    return Neighbors(scan.data.n_rows, found, without_self=scan.without_self)

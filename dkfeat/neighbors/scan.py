@@ -1,13 +1,14 @@
-"""Scan of the shards of a data set for the rows that are most similar to a batch of queries."""
+"""Scan of the shards of a data set for the rows that are most similar to batches of queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import pairwise
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.neighbors.exact import Rows, ordered
+from dkfeat.process_cache import ProcessCache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,15 +31,19 @@ if TYPE_CHECKING:
     from dkfeat.engine.runners.base import Runner
     from dkfeat.maps._sampled import SampledMap
 
+    Arrays = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
+    """Similarities, rows and errors, each of shape (n, n_neighbors)."""
+
 QUERIES = 4096
 """Maximum number of queries whose codes and best rows a task holds."""
 _KEPT = 1 << 23  # best rows of all queries that a task holds
 _ROWS = 65_536  # rows of a shard that are compared at a time
+_GROUPS = 4  # maximum number of tasks of a batch for each thread, as the best rows of each are sent and merged
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardScan:
-    """Search among the rows of a data set, for any batch of queries."""
+    """Search among the rows of a data set, for any queries."""
 
     data: ShardDataset
     fitted: SampledMap
@@ -49,6 +55,8 @@ class ShardScan:
     """The rows of the data set, for exact comparisons; None: similarities are estimates."""
     queries: Rows | None = None
     """All queries, for exact comparisons."""
+    without_self: bool = False
+    """True if the queries are the rows, and no row is its own neighbour."""
 
     @cached_property
     def source(self) -> ShardSource:
@@ -65,74 +73,150 @@ class ShardScan:
         """Shards with rows, each a task."""
         return [split for split in self.source.splits() if split.stop]
 
+    def batches(self, first: int, stop: int) -> list[Batch]:
+        """Cut consecutive queries into batches."""
+        size = self.batch_rows
+        return [Batch(start, min(start + size, stop)) for start in range(first, stop, size)]
+
     def stage(self, reporter: Progress, n_batches: int) -> AbstractContextManager[Any]:
         """Begin the stage of a search for batches of queries."""
         n_tasks, n_bytes = n_batches * len(self.splits), n_batches * sum(map(self.source.split_bytes, self.splits))
         return reporter.stage("search", total_tasks=n_tasks, total_bytes=n_bytes)
 
-    def count(self, split: Split, advance: Callable[..., object]) -> None:
-        """Report a task as done."""
-        advance(rows=split.stop, source_bytes=self.source.split_bytes(split))
+    def count(self, splits: Iterable[Split], advance: Callable[..., object]) -> None:
+        """Report tasks as done."""
+        for split in splits:
+            advance(rows=split.stop, source_bytes=self.source.split_bytes(split))
 
-    def best(
+    def search(
         self,
-        first: int,
-        codes: PackedCodes,
-        own: NDArray[np.int64],
+        codes: ShardDataset | CodesFrom,
+        batches: Sequence[Batch],
         runner: Runner,
         advance: Callable[..., object],
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-        """Find the most similar rows of consecutive queries.
+        done: Callable[[Batch, Arrays], object],
+    ) -> None:
+        """Find the most similar rows of batches of queries, several batches at a time.
 
         Parameters
         ----------
-        first : int
-            Number of the first query.
-        codes : PackedCodes
-            Codes of n queries.
-        own : ndarray of shape (n,), int64
-            Row that each query is not compared with; -1: none.
+        codes : ShardDataset or CodesFrom
+            Codes of the queries, which tasks read from shards; those of an array are sent to each worker once.
+        batches : sequence of Batch
         runner : Runner
-            Runs the tasks.
+            Runs the tasks, each on a batch and a group of shards.
         advance : callable
-            Called after each task as ``advance(rows=..., source_bytes=...)``.
-
-        Returns
-        -------
-        similarities, rows, errors : ndarray of shape (n, n_neighbors)
-            As in `Neighbors`.
+            Called for each batch and shard as ``advance(rows=..., source_bytes=...)``.
+        done : callable
+            Called in this thread with each batch and its results, as in `Neighbors`, in any order.
         """
-        heaps = empty_heaps(len(own), self.n_candidates)
+        n_groups = min(len(self.splits), _GROUPS * runner.n_threads)
+        bounds = [len(self.splits) * group // n_groups for group in range(n_groups + 1)]
+        groups = [self.splits[start:stop] for start, stop in pairwise(bounds)]
+        items = [
+            Comparison(batch, number, tuple(split.number for split in group))
+            for batch in batches
+            for number, group in enumerate(groups)
+        ]
+        found: dict[Batch, tuple[NDArray[np.int64], int]] = {}
 
-        def done(split: Split, best: NDArray[np.int64]) -> None:
-            heaps[:] = merged(heaps, best)
-            self.count(split, advance)
+        def merge(item: Comparison, best: NDArray[np.int64]) -> None:
+            heaps, n_merged = found.pop(item.batch, (empty_heaps(len(best), self.n_candidates), 0))
+            heaps = merged(heaps, best)
+            self.count(groups[item.group], advance)
+            if n_merged + 1 < n_groups:
+                found[item.batch] = heaps, n_merged + 1
+            else:
+                done(item.batch, self._ranked(item.batch, heaps, runner))
 
-        runner.run(partial(_best_of_shard, self.data, codes, own, self.n_candidates), self.splits, done)
+        task = CompareTask(data=self.data, codes=codes, n_kept=self.n_candidates, without_self=self.without_self)
+        runner.run(task, items, merge)
+
+    def _ranked(self, batch: Batch, heaps: NDArray[np.int64], runner: Runner) -> Arrays:
+        """Return the most similar of the rows with the most equal codes."""
         counts, rows = best_rows(heaps)
         if self.rows is None or self.queries is None:
             similarities, rows = ordered(self.fitted._similarity_of_counts(counts), rows, self.n_neighbors)
             errors = np.asarray(self.fitted.expected_error_at(np.clip(similarities, 0.0, 1.0)))
             return similarities, rows, errors
-        given = self.queries.take(first, first + len(own), runner)
+        given = self.queries.take(*batch, runner)
         similarities = self.rows.similarities(self.fitted, given, rows, runner)
-        return *ordered(similarities, rows, self.n_neighbors), np.zeros((len(own), self.n_neighbors))
+        return *ordered(similarities, rows, self.n_neighbors), np.zeros((len(rows), self.n_neighbors))
 
 
-def _best_of_shard(
-    data: ShardDataset,
-    queries: PackedCodes,
-    own: NDArray[np.int64],
-    n_kept: int,
-    split: Split,
-    stopped: Callable[[], bool],
-) -> NDArray[np.int64]:
-    """Compare a batch of queries with the rows of a shard; return the heaps of the best of them."""
-    heaps = empty_heaps(len(own), n_kept)
-    for first, codes in until_stopped(code_blocks(data, split.number), stopped):
-        fitted: Any = data.map
-        fitted._keep_most_similar(queries, codes, first, own, heaps)
-    return heaps
+class Batch(NamedTuple):
+    """Consecutive queries that are compared together."""
+
+    first: int
+    stop: int
+
+
+class Comparison(NamedTuple):
+    """A batch of queries and a group of shards, the input of one task."""
+
+    batch: Batch
+    group: int
+    """Number of the group."""
+    shards: tuple[int, ...]
+
+    @property
+    def description(self) -> str:
+        """Queries and shards, for messages."""
+        (first, stop), shards = self.batch, f"{self.shards[0]} to {self.shards[-1]}"
+        return f"the search for queries {first:,} to {stop - 1:,} in shards {shards}"
+
+
+class CodesFrom(NamedTuple):
+    """Codes of consecutive queries in memory."""
+
+    codes: PackedCodes
+    first: int
+    """Number of the first query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareTask:
+    """Comparison of batches of queries with groups of shards, sent to each worker once for a search."""
+
+    data: ShardDataset
+    codes: ShardDataset | CodesFrom
+    n_kept: int
+    without_self: bool
+    """True if the queries are the rows, and a row is not compared with itself."""
+
+    def __call__(self, item: Comparison, stopped: Callable[[], bool]) -> NDArray[np.int64]:
+        """Return the heaps of the best rows of a group of shards."""
+        (start, stop), fitted = item.batch, cast("Any", self.data.map)
+        queries = self._queries(item.batch)
+        own = np.arange(start, stop) if self.without_self else np.full(stop - start, -1)
+        heaps = empty_heaps(stop - start, self.n_kept)
+        for shard in item.shards:
+            for first, codes in until_stopped(code_blocks(self.data, shard), stopped):
+                fitted._keep_most_similar(queries, codes, first, own, heaps)
+        return heaps
+
+    def _queries(self, batch: Batch) -> PackedCodes:
+        if isinstance(self.codes, CodesFrom):
+            (codes, empty), first = self.codes.codes, self.codes.first
+            rows = slice(batch.first - first, batch.stop - first)
+            return PackedCodes(codes[rows], empty[rows])
+        key = self.codes.shards.storage.url, self.codes.manifest.sha256, batch
+        return _READ.get(key, lambda: _read_codes(cast("ShardDataset", self.codes), *batch))
+
+
+_READ = ProcessCache[PackedCodes](4)
+"""Batches of queries that tasks of this process have read from shards."""
+
+
+def _read_codes(data: ShardDataset, first: int, stop: int) -> PackedCodes:
+    """Read the codes of consecutive rows."""
+    begin, end = np.searchsorted(data.first_rows, first, side="right") - 1, np.searchsorted(data.first_rows, stop)
+    parts: list[PackedCodes] = []
+    for shard in range(begin, end):
+        before = int(data.first_rows[shard])
+        block = data.shards.read(data.manifest.shards[shard], data.verifies, only=("encoded",))
+        parts.append(block.take(slice(max(0, first - before), max(0, stop - before))).X)
+    return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def open_codes(
@@ -162,11 +246,6 @@ def sampled_map(data: ShardDataset | str | PathLike[str]) -> SampledMap:
     """Return the map of a data set of codes; see `open_codes`."""
     fitted: Any = open_codes(data).map
     return cast("SampledMap", fitted)
-
-
-def own_rows(first: int, n: int, *, without_self: bool) -> NDArray[np.int64]:
-    """Return the rows with which consecutive queries are not compared; -1 stands for none."""
-    return np.arange(first, first + n) if without_self else np.full(n, -1)
 
 
 def code_blocks(data: ShardDataset, shard: int) -> Iterator[tuple[int, PackedCodes]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +21,14 @@ from dkfeat.engine.open import binding_spec
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import must_agree
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
-from dkfeat.engine.tasks.job import SplitResult, run_split
+from dkfeat.engine.tasks.job import SplitResult, publish_piece, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.scan import own_rows
 from dkfeat.store.commit.begin import check_target
 from dkfeat.store.manifest.records import check
 from dkfeat.store.outputs import check_kind
+from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.shards.columns import ARROW_TYPES
-from dkfeat.store.storage.base import SPEC
+from dkfeat.store.storage.base import DATA, SPEC
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.open import Target
     from dkfeat.engine.runners.base import Runner
-    from dkfeat.neighbors.scan import ShardScan
+    from dkfeat.neighbors.scan import Arrays, Batch, ShardScan
     from dkfeat.sources.base import Source
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
@@ -240,7 +242,7 @@ def write_neighbors(
         queries,
         target,
         spec,
-        partial(_NeighborsJob, scan=scan, reporter=reporter),
+        partial(_NeighborsJob, scan=scan, reporter=reporter, queries=queries),
         stage="search",
         client=client,
         progress=False,  # `reporter` counts the tasks of each batch
@@ -322,41 +324,64 @@ def check_table_among(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NeighborsJob(TableJob):
-    """Job whose tasks run in the driver, each by tasks on workers."""
+    """Job that runs in the driver, and searches by tasks on workers."""
 
     in_driver: ClassVar[bool] = True
 
     scan: ShardScan
     reporter: Progress
+    queries: ShardDataset
     workers: Runner | None = None
-    advance: Callable[..., object] | None = None
-    """Counts a task of `workers`."""
+    found: Arrays | None = None
+    """Result for the piece that is written."""
 
     def run_in_driver(
         self, splits: Sequence[Split], workers: Runner, done: Callable[[Split, SplitResult], object]
     ) -> None:
-        """See `Job.run_in_driver`."""
+        """See `Job.run_in_driver`; each batch is written when it is found, and a split is done with its last one."""
         size = self.spec["split"]["max_piece_rows"]
+        existing = {*self.storage.list(DATA, sizes=False)}
+        job, places, n_left = replace(self, workers=workers), dict[Batch, tuple[Split, int]](), Counter[int]()
         n_batches = sum(-(-split.stop // size) for split in splits)
         with self.scan.stage(self.reporter, n_batches) as stage:
-            job = replace(self, workers=workers, advance=stage.advance)
-            for split in splits:
+
+            def end(split: Split, n_new: int = 0) -> None:
                 result = run_split(job, split)
-                found = result.found if split.stop else 0
-                for task in [*self.scan.splits] * found:  # batches that an earlier run has searched
-                    self.scan.count(task, stage.advance)
-                done(split, result)
+                done(split, replace(result, found=result.found - n_new))
+
+            def write(batch: Batch, found: Arrays) -> None:
+                split, number = places.pop(batch)
+                piece = next(islice(self.source.read(split, size), number, None))
+                publish_piece(replace(job, found=found), split, piece, lambda X: X, [0])
+                n_left[split.number] -= 1
+                if not n_left[split.number]:
+                    end(split, n_new[split.number])
+
+            for split in splits:
+                first = self.source.first_row(split)
+                for number, batch in enumerate(self.scan.batches(first, first + split.stop)):
+                    if shard_name(self.spec_fp, split, number) in existing:  # an earlier run has searched it
+                        self.scan.count(self.scan.splits, stage.advance)
+                    else:
+                        places[batch] = split, number
+                        n_left[split.number] += 1
+            n_new = Counter(n_left)
+            for split in splits:
+                if not n_left[split.number]:
+                    end(split)
+            self.scan.search(self.queries, [*places], workers, stage.advance, write)
 
     def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
         """See `TableJob.columns`."""
         assert self.workers is not None
-        assert self.advance is not None
         first, n = self.first_row(split, piece), piece.block.n_rows
         if not n:
             return {name: [] for name in self.schema.names}
-        numbers = np.arange(first, first + n)
-        own = own_rows(first, n, without_self=self.spec["neighbors"]["without_self"])
-        similarities, rows, errors = self.scan.best(first, piece.block.X, own, self.workers, self.advance)
+        numbers, made = np.arange(first, first + n), [self.found]
+        if self.found is None:  # the file of an earlier run is damaged
+            (batch,) = self.scan.batches(first, first + n)
+            self.scan.search(self.queries, [batch], self.workers, lambda **_: None, lambda _, found: made.append(found))
+        similarities, rows, errors = cast("Arrays", made[-1])
         n_each = rows.shape[1]
         columns: dict[str, Any] = {
             QUERY: np.repeat(numbers, n_each),

@@ -131,6 +131,10 @@ class ShardDataset:
     def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"]) -> None:
         self._reader, self._verify = shards, verify
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out what is read again where it is needed."""
+        return type(self), (self._reader, self._verify)
+
     def __repr__(self) -> str:
         held = f"{counted(self.n_rows, 'row')}, {counted(self.n_shards, 'shard')}"
         return f"ShardDataset({self._reader.storage.url!r}, {held})"

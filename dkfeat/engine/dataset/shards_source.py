@@ -12,6 +12,7 @@ import numpy as np
 from dkfeat.blocks import RESERVED, SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError
+from dkfeat.process_cache import ProcessCache
 from dkfeat.sources.base import Source, SplitScan
 from dkfeat.sources.pieces import Origin, Piece
 from dkfeat.store.manifest.record_table import planned_splits
@@ -45,8 +46,6 @@ class ShardSource(Source):
 
     reader: ShardReader
     """Reader of the shards of its manifest; later commits do not change it."""
-    stored: Mapping[str, StoredShard]
-    """Shards by their names."""
     zero_based: bool = True
     multilabel: bool = False
     query_id: bool = False
@@ -73,7 +72,6 @@ class ShardSource(Source):
             raise ConfigError(f"{url} holds {layout}, not features")
         return cls(
             reader=reader,
-            stored=_stored(reader),
             urlpath=url,
             blocksize=1,
             n_features=reader.manifest.n_features,
@@ -83,6 +81,12 @@ class ShardSource(Source):
             classes=tuple(options["classes"]) if "classes" in options else None,
             only=only,
         )
+
+    @property
+    def stored(self) -> Mapping[str, StoredShard]:
+        """Shards by their names."""
+        manifest = self.reader.manifest
+        return _STORED.get((self.urlpath, manifest.number, manifest.sha256), lambda: _stored(self.reader))
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -183,6 +187,9 @@ class ShardSource(Source):
     def defaults(cls) -> dict[str, Any]:
         """Return an empty mapping, because all options are set."""
         return {}
+
+
+_STORED = ProcessCache[Mapping[str, StoredShard]](4)
 
 
 def _stored(reader: ShardReader) -> dict[str, StoredShard]:

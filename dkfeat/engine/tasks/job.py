@@ -183,7 +183,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
     odd: np.ndarray | None = None
     shares = None
     for piece in until_stopped(job.source.read(split, job.spec["split"]["max_piece_rows"]), stopped):
-        entry, piece, existed = _publish(job, split, job.select(split, piece), encode, before)
+        entry, piece, existed = publish_piece(job, split, job.select(split, piece), encode, before)
         found += existed
         entries.append(entry if piece.lines is None else replace(entry, lines=piece.lines))
         before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
@@ -235,7 +235,7 @@ def numeric_env() -> str:
     return ", ".join(parts)
 
 
-def _publish(
+def publish_piece(
     job: Job, split: Split, piece: Piece, encode: Callable[[Any], Any], before: Sequence[int]
 ) -> tuple[ShardEntry, Piece, bool]:
     """Return the record of the piece's shard, the piece without rejected rows, and True if the shard existed."""

@@ -15,11 +15,12 @@ from dkfeat.archives import pack_arrays
 from dkfeat.blocks import Split, take_rows
 from dkfeat.encoders import CLASSES, encoder_class
 from dkfeat.engine.progress import Progress
-from dkfeat.engine.runners.base import ProcessCache, Runner, until_stopped
+from dkfeat.engine.runners.base import Runner, until_stopped
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import ConfigError, ParquetError, SpecConflictError
 from dkfeat.maps import from_spec
 from dkfeat.messages import printable
+from dkfeat.process_cache import ProcessCache
 from dkfeat.sources.base import Scan, Source
 from dkfeat.sources.pieces import join_rows
 from dkfeat.store.manifest.metadata import read_sidecar, sidecar_name, sidecars_of

@@ -10,26 +10,23 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dkfeat.engine.clusters.local import more_memory
-from dkfeat.engine.dataset.dataset import ShardDataset
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.runners.base import InOrder, ProcessCache, until_stopped
+from dkfeat.engine.runners.base import InOrder, until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
 from dkfeat.learn.sgd.rows import TrainingRows
-from dkfeat.store.manifest.metadata import read_numbered, read_spec
-from dkfeat.store.shards.reader import ShardReader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.base import Runner
-    from dkfeat.store.storage.base import Storage
 
 
 def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int]]:
@@ -83,19 +80,11 @@ class Part(NamedTuple):
         return f"part {self.number + 1} of {self.n_parts}"
 
 
-_OPENED = ProcessCache[ShardDataset](1)
-"""Shards that a worker process trains on."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochTask:
     """One epoch of all parts, sent to each worker once per epoch."""
 
-    storage: Storage
-    """Storage of the data set, from which workers open it."""
-    manifest: tuple[int, str]
-    """Number and hash of the manifest."""
-    verify: Literal["sha256", "size"]
+    data: ShardDataset
     config: DescentConfig
     coef: NDArray[np.float32]
     """Initial weights, shape (n_features, n_lanes)."""
@@ -114,18 +103,13 @@ class EpochTask:
             Weights after the epoch, with their mean over its steps, the mean loss and the number of rows. They depend
             only on the part's number and this task, bit for bit.
         """
-        data = _OPENED.get((self.storage.url, self.manifest, self.verify), self._open)
-        rows = self.rows(data, shards=part.shards, part=part.number)
+        rows = self.rows(self.data, shards=part.shards, part=part.number)
         zeros = Weights.zeros(self.config, len(self.coef))
         start = replace(zeros, coef=self.coef.copy(), intercept=self.intercept)
         descent = Descent(start, self.config)
         for X, y, weight in until_stopped(prefetch(rows.epoch(self.epoch)), stopped):
             descent.run_batch(X, y, weight)
         return descent.weights()
-
-    def _open(self) -> ShardDataset:
-        shards = ShardReader(self.storage, read_spec(self.storage), read_numbered(self.storage, *self.manifest))
-        return ShardDataset(shards, self.verify)
 
 
 EARLIER = 0.5
@@ -178,9 +162,7 @@ class Averaging:
         self._parts = [Part(number, self.n_parts, indices) for number, indices in enumerate(shards)]
         self._task = partial(
             EpochTask,
-            storage=data.shards.storage,
-            manifest=(manifest.number, manifest.sha256),
-            verify=data.verifies,
+            data=data,
             config=replace(config, n_descents=self.n_parts),
             rows=partial(TrainingRows, fraction=rows.fraction, seed=rows.seed, shuffle_rows=rows.shuffle_rows),
         )

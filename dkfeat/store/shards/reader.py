@@ -12,8 +12,17 @@ import numpy as np
 from dkfeat.blocks import BadRow, RowBlock
 from dkfeat.canonical import fingerprint
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
+from dkfeat.process_cache import ProcessCache
 from dkfeat.store.manifest.manifest import Manifest
-from dkfeat.store.manifest.metadata import Named, next_batch, read_manifest, read_sidecar, read_spec, sidecars_of
+from dkfeat.store.manifest.metadata import (
+    Named,
+    next_batch,
+    read_manifest,
+    read_numbered,
+    read_sidecar,
+    read_spec,
+    sidecars_of,
+)
 from dkfeat.store.manifest.records import SHARD_NAME, ShardEntry
 from dkfeat.store.shards import codec as decoding
 from dkfeat.store.storage.base import DATA, META, SPEC, Storage, faults_as
@@ -53,6 +62,9 @@ class ShardReader:
         If the manifest was made for another spec.
     """
 
+    spec: Mapping[str, Any]
+    manifest: Manifest
+
     def __init__(self, storage: Storage, spec: Mapping[str, Any], manifest: Manifest) -> None:
         if fingerprint(spec) != manifest.spec_fp:
             raise SpecConflictError(f"{storage.url}: {manifest.name} was made for another spec than the one given")
@@ -61,6 +73,25 @@ class ShardReader:
         self.manifest = manifest
         self._n_columns = _width(spec, storage.url)
         self._checked: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the records, if there are any: whoever gets this reader reads them, once a process."""
+        manifest = self.__dict__.get("manifest")
+        if manifest is None or not (manifest.sha256 and len(manifest.shards)):
+            return self.__dict__
+        return {"storage": self.storage, "_numbered": (manifest.number, manifest.sha256)}
+
+    def __getattr__(self, name: str) -> Any:
+        """Open the manifest when a reader that was sent to this process is first used."""
+        if name not in ("spec", "manifest", "_n_columns", "_checked"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        storage, numbered = self.storage, self._numbered
+
+        def open_numbered() -> ShardReader:
+            return ShardReader(storage, read_spec(storage), read_numbered(storage, *numbered))
+
+        self.__dict__.update(_OPENED.get((storage.url, numbered), open_numbered).__dict__ | {"storage": storage})
+        return self.__dict__[name]
 
     def read(self, entry: ShardEntry, verify: Verify = "sha256", *, only: Sequence[str] | None = None) -> RowBlock:
         """Read one shard.
@@ -156,6 +187,10 @@ class ShardReader:
         if size != entry.size:
             got = "it is missing" if size is None else f"it has {size:,}"
             raise ShardError(f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}")
+
+
+_OPENED = ProcessCache[ShardReader](4)
+"""Readers of this process that were sent to it."""
 
 
 def open_reader(storage: Storage) -> ShardReader:

@@ -21,12 +21,12 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners import local
-from dkfeat.engine.runners.base import ProcessCache
 from dkfeat.engine.runners.connect import connect
 from dkfeat.engine.runners.distributed import ClientRunner
 from dkfeat.engine.runners.local import LocalRunner
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ClusterError, ConfigError, ParseError
+from dkfeat.process_cache import ProcessCache
 
 SCHEDULERS = ("synchronous", "threads")
 
