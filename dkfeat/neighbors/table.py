@@ -341,7 +341,8 @@ class _NeighborsJob(TableJob):
         """See `Job.run_in_driver`; each batch is written when it is found, and a split is done with its last one."""
         size = self.spec["split"]["max_piece_rows"]
         existing = {*self.storage.list(DATA, sizes=False)}
-        job, places, n_left = replace(self, workers=workers), dict[Batch, tuple[Split, int]](), Counter[int]()
+        job, n_left = replace(self, workers=workers), Counter[int]()
+        places: dict[Batch, tuple[Split, int]] = {}
         n_batches = sum(-(-split.stop // size) for split in splits)
         with self.scan.stage(self.reporter, n_batches) as stage:
 

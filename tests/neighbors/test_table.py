@@ -1,5 +1,6 @@
 """Neighbours as a table: equal to those in memory, continued with the same bytes, extended, and what is refused."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import dask
@@ -13,6 +14,7 @@ from dkfeat.config import ExecutionConfig
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.neighbors import Neighbors, search
+from dkfeat.neighbors.scan import CompareTask
 from tests.invariants import assert_dataset_whole, dataset_state
 from tests.neighbors.rows import assert_same
 from tests.programs import command, run_killed
@@ -80,6 +82,28 @@ def test_table_of_the_graph(folder, tmp_path):
         search(folder / "features", folder / "features", 3, target=tmp_path / "graph", progress=False)
     assert [field.name for field in table.schema if field.nullable] == ["id", "neighbor_id"]
     assert not dkfeat.open_shards(tmp_path / "graph").verify().problems
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("queries", [None, make_rows(2, N_QUERIES)])
+def test_search__all_batches_are_one_run__whose_tasks_end_in_any_order(queries, folder, tmp_path):
+    runs = []
+
+    class Shuffled:
+        description, memory_limit, n_threads = "shuffled", None, 2
+
+        def run(self, task, items, done):
+            runs.append(task)
+            order = np.random.default_rng(len(items)).permutation(len(items))
+            for item, result in [(items[at], task(items[at], lambda: False)) for at in order]:
+                done(item, result)
+
+    given = {} if queries is not None else {"target": tmp_path / "graph"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dkfeat.neighbors.neighbor_search.open_runner", lambda _: nullcontext(Shuffled()))
+        found = search(folder / "features", queries, 3, client=Shuffled(), progress=False, **given)
+    assert sum(isinstance(task, CompareTask) for task in runs) == 1
+    assert_same(found, search(folder / "features", queries, 3, progress=False))
 
 
 @pytest.mark.usefixtures("small_batches")

@@ -85,8 +85,8 @@ class ShardSource(Source):
     @property
     def stored(self) -> Mapping[str, StoredShard]:
         """Shards by their names."""
-        manifest = self.reader.manifest
-        return _STORED.get((self.urlpath, manifest.number, manifest.sha256), lambda: _stored(self.reader))
+        url, manifest = self.reader.storage.url, self.reader.manifest
+        return _STORED.get((url, manifest.number, manifest.sha256), lambda: _stored(self.reader))
 
     @property
     def patterns(self) -> tuple[str, ...]:

@@ -65,7 +65,6 @@ class StoredRows(ShardSource):
         of_split = groupby(shards.splits(), lambda shard: shards.stored[shard.file.name].entry.split)
         return cls(
             reader=reader,
-            stored=shards.stored,
             source=resolved,
             planned=tuple(split.with_files(files) for split in planned_splits(manifest.records)),
             made={number: tuple(made) for number, made in of_split},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import Counter
 
@@ -10,6 +11,7 @@ from scipy import sparse
 
 import dkfeat
 from dkfeat.blocks import PackedCodes
+from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from tests.engine.helpers import featurized, gcws
 
@@ -76,6 +78,33 @@ def test_batches__shuffled_hold_every_row_once(rows, buffer_rows, target, expect
     Z, y = stacked(batches)
     assert fingerprints(Z, y) == fingerprints(*expected)
     assert (expected[0] != Z).nnz > 0
+
+
+def test_pickle__has_no_records__which_a_process_reads_once(target, monkeypatch):
+    from dkfeat.store.shards import reader
+
+    data, read, start = dkfeat.open_shards(target), [], threading.Barrier(4)
+    whole = reader.read_numbered
+    monkeypatch.setattr(reader, "read_numbered", lambda *args: read.append(args) or whole(*args))
+    monkeypatch.setattr(reader, "_OPENED", type(reader._OPENED)(1))
+    sent = pickle.dumps((data, ShardSource.of(data.shards)))
+    assert data.manifest.shards[0].name.encode() not in sent
+    assert pickle.dumps(pickle.loads(sent)) == sent  # a copy that was not used yet
+    found = []
+
+    def use():
+        got, source = pickle.loads(sent)
+        start.wait()
+        found.append((got.n_rows, source.splits(), got.codes().codes.tobytes()))
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = data.n_rows, ShardSource.of(data.shards).splits(), data.codes().codes.tobytes()
+    assert found == [expected] * 4
+    assert len(read) == 1
 
 
 def test_batches__are_a_function_of_the_seed(target):
