@@ -38,6 +38,7 @@ QUERIES = 4096
 """Maximum number of queries whose codes and best rows a task holds."""
 _KEPT = 1 << 23  # best rows of all queries that a task holds
 _ROWS = 65_536  # rows of a shard that are compared at a time
+_TASKS = 1 << 16  # maximum number of tasks of a run, unless one batch has more
 _GROUPS = 4  # maximum number of tasks of a batch for each thread, as the best rows of each are sent and merged
 
 
@@ -113,11 +114,7 @@ class ShardScan:
         n_groups = min(len(self.splits), _GROUPS * runner.n_threads)
         bounds = [len(self.splits) * group // n_groups for group in range(n_groups + 1)]
         groups = [self.splits[start:stop] for start, stop in pairwise(bounds)]
-        items = [
-            Comparison(batch, number, tuple(split.number for split in group))
-            for batch in batches
-            for number, group in enumerate(groups)
-        ]
+        shards = [tuple(split.number for split in group) for group in groups]
         found: dict[Batch, tuple[NDArray[np.int64], int]] = {}
 
         def merge(item: Comparison, best: NDArray[np.int64]) -> None:
@@ -130,7 +127,10 @@ class ShardScan:
                 done(item.batch, self._ranked(item.batch, heaps, runner))
 
         task = CompareTask(data=self.data, codes=codes, n_kept=self.n_candidates, without_self=self.without_self)
-        runner.run(task, items, merge)
+        step = max(1, _TASKS // n_groups)
+        for at in range(0, len(batches), step):
+            some = [Comparison(batch, *group) for batch in batches[at : at + step] for group in enumerate(shards)]
+            runner.run(task, some, merge)
 
     def _ranked(self, batch: Batch, heaps: NDArray[np.int64], runner: Runner) -> Arrays:
         """Return the most similar of the rows with the most equal codes."""

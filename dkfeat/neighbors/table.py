@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, cast
 
@@ -343,6 +342,7 @@ class _NeighborsJob(TableJob):
         existing = {*self.storage.list(DATA, sizes=False)}
         job, n_left = replace(self, workers=workers), Counter[int]()
         places: dict[Batch, tuple[Split, int]] = {}
+        pieces: dict[int, list[Piece]] = {}  # of the splits of which a part is written
         n_batches = sum(-(-split.stop // size) for split in splits)
         with self.scan.stage(self.reporter, n_batches) as stage:
 
@@ -352,10 +352,13 @@ class _NeighborsJob(TableJob):
 
             def write(batch: Batch, found: Arrays) -> None:
                 split, number = places.pop(batch)
-                piece = next(islice(self.source.read(split, size), number, None))
+                if split.number not in pieces:
+                    pieces[split.number] = [*self.source.read(split, size)]
+                piece = pieces[split.number][number]
                 publish_piece(replace(job, found=found), split, piece, lambda X: X, [0])
                 n_left[split.number] -= 1
                 if not n_left[split.number]:
+                    del pieces[split.number]
                     end(split, n_new[split.number])
 
             for split in splits:
