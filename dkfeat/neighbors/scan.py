@@ -184,10 +184,14 @@ class CompareTask:
     without_self: bool
     """True if the queries are the rows, and a row is not compared with itself."""
 
+    @property
+    def map(self) -> SampledMap:
+        """The map, by which workers are compared with the driver."""
+        return cast("SampledMap", self.data.map)
+
     def __call__(self, item: Comparison, stopped: Callable[[], bool]) -> NDArray[np.int64]:
         """Return the heaps of the best rows of a group of shards."""
-        (start, stop), fitted = item.batch, cast("Any", self.data.map)
-        queries = self._queries(item.batch)
+        (start, stop), fitted, queries = item.batch, self.map, self._queries(item.batch)
         own = np.arange(start, stop) if self.without_self else np.full(stop - start, -1)
         heaps = empty_heaps(stop - start, self.n_kept)
         for shard in item.shards:
