@@ -81,6 +81,7 @@ def run_tasks(planned: Planned) -> Finished:
         spec=resolved.spec,
         spec_fp=batch.spec_fp,
         run_id=batch.id,
+        is_resumed=batch.is_resumed,
     )
     if resolved.opened.target is not None and not resolved.runs_in_driver:  # else `plan_tasks` has checked it
         make_plan(resolved, batch.splits).check(runner.memory_limit)

@@ -87,6 +87,8 @@ class Job:
     """Fingerprint of `spec`."""
     run_id: str
     """Id of the run for the storage; not part of any result."""
+    is_resumed: bool = True
+    """False if no earlier run can have made shards; in an object store a task then looks for none before it writes."""
 
     def encoder(self) -> Callable[[Any], Any]:
         """Return the function from rows of a block to the features of their shard; each process loads its map once."""
@@ -249,7 +251,8 @@ def publish_piece(
         "range": (piece.start, piece.stop),
         "source_sha256": piece.source_sha256,
     }
-    existing = existing_entry(job.storage, name, identity, run_id=job.run_id)
+    looks = job.is_resumed or not job.storage.is_remote
+    existing = existing_entry(job.storage, name, identity, run_id=job.run_id) if looks else None
     if existing is not None and not any(reason == REFUSED for _, reason, _ in existing.bad_rows):
         return existing, piece, True
     encoded, piece = encode_accepted(encode, job.source, split, piece)

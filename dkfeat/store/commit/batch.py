@@ -71,6 +71,8 @@ class Batch:
     """Fingerprint of the folder to which the names of sources are relative."""
     log: LogWriter
     """Log of the run; without its facts no log is written."""
+    is_resumed: bool = True
+    """False if no earlier run can have made shards of the batch."""
 
     @property
     def id(self) -> str:

@@ -117,6 +117,7 @@ def begin(
                 changed = changed_sources(storage, manifest, files, keep=keep_changed)
                 repairs = splits_to_repair(storage, manifest, files)
             spec_fp = fingerprint(spec)
+            planned = metadata.next_batch(storage, manifest)[1]
             number, plan = _plan(storage, spec_fp, manifest, files, splits, resume=resume, is_damaged=bool(repairs))
             return Batch(
                 storage=storage,
@@ -128,6 +129,7 @@ def begin(
                 changed=changed,
                 source_root=fingerprint_of_root(files),
                 log=LogWriter(storage, number, lock.holder["run_id"], lock.holder["since"]),
+                is_resumed=planned is not None or bool(repairs),
             )
     except BaseException:
         lock.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 
 from dkfeat.errors import CommitConflictError, ShardError
@@ -14,6 +15,10 @@ from dkfeat.store.storage.base import DATA, SPEC, Storage, faults_as
 logger = logger_of(__name__)
 
 
+LOOK_SECONDS = 5.0
+"""Time after which a worker looks again at the lock in an object store, where each look is a request."""
+_looked: tuple[str, str, float, float] = ("", "", 0.0, 0.0)
+"""Target, run and two clocks of this process's last look that found the run to hold the lock."""
 _ATTEMPTS = 3
 _IDENTITY = ("spec_fp", "split", "piece", "range", "source_sha256", "last")
 
@@ -104,7 +109,7 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
     with faults_as(ShardError, f"{storage.url}/{path}: cannot be written"):
         for _ in range(_ATTEMPTS):
             try:
-                storage.create(path, shard.data, before_publish=lambda: check_holder(storage, run_id))
+                storage.create(path, shard.data, before_publish=lambda: _check_at_times(storage, run_id))
             except FileNotFoundError:
                 check_holder(storage, run_id)
                 raise CommitConflictError(
@@ -125,7 +130,7 @@ def publish(storage: Storage, name: str, shard: EncodedShard, *, run_id: str) ->
 def publish_text(storage: Storage, name: str, data: bytes, *, run_id: str) -> TextFile:
     """Create the file of text of a shard, before the shard, and return its record for the footer; see `publish`."""
     with faults_as(ShardError, f"{storage.url}/{name}: cannot be written"):
-        create_or_keep(storage, name, data, before=lambda: check_holder(storage, run_id))
+        create_or_keep(storage, name, data, before=lambda: _check_at_times(storage, run_id))
     return TextFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
@@ -138,6 +143,20 @@ def check_holder(storage: Storage, run_id: str) -> None:
         raise CommitConflictError(
             f"{storage.url}: run {run_id} does not hold the lock any more; its tasks may not change the target"
         )
+
+
+def _check_at_times(storage: Storage, run_id: str) -> None:
+    """Call `check_holder`; in an object store not if the last look is more recent than `LOOK_SECONDS`.
+
+    Both clocks go on while the process is stopped; the second one also while the machine is suspended.
+    """
+    global _looked  # noqa: PLW0603 -- one look serves all tasks of the process
+    clocks = time.monotonic(), time.time()
+    is_same = _looked[:2] == (storage.url, run_id)
+    recent = all(0 <= now - then < LOOK_SECONDS for now, then in zip(clocks, _looked[2:], strict=True))
+    if not (storage.is_remote and is_same and recent):
+        check_holder(storage, run_id)
+        _looked = (storage.url, run_id, *clocks)  # of the time before the request
 
 
 def create_or_keep(storage: Storage, name: str, data: bytes, before: Callable[[], object] | None = None) -> None:
