@@ -37,9 +37,10 @@ def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
     --------
     >>> config = execution.SlurmClusterConfig(n_workers=8, workers_per_job=4, threads_per_worker=2, memory_limit="4GiB")
     >>> keywords = slurm_keywords(config)
-    >>> keywords["cores"], keywords["processes"], keywords["memory"]
-    (8, 4, '17179869184 B')
+    >>> keywords["cores"], keywords["processes"], keywords["memory"], keywords["job_mem"]
+    (8, 4, '17179869184 B', '18023M')
     """
+    memory = as_bytes(config.memory_limit) * config.workers_per_job
     names = {"queue", "account", "walltime", "interface", "local_directory", "log_directory", "python"}
     names |= {"job_extra_directives", "job_script_prologue"}
     given = {name: value for name, value in config.to_mapping().items() if name in names and value not in (None, [])}
@@ -49,7 +50,8 @@ def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
         "n_workers": config.n_workers,
         "cores": config.threads_per_worker * config.workers_per_job,
         "processes": config.workers_per_job,
-        "memory": f"{as_bytes(config.memory_limit) * config.workers_per_job} B",
+        "memory": f"{memory} B",
+        "job_mem": f"{-(-memory * 11 // (10 << 20))}M",  # more: the nanny acts before SLURM ends the job
         "scheduler_options": _dashboard(config.dashboard_address),
         **given,
     }

@@ -150,7 +150,7 @@ def _check_at_times(storage: Storage, run_id: str) -> None:
 
     Both clocks go on while the process is stopped; the second one also while the machine is suspended.
     """
-    global _looked  # noqa: PLW0603 -- one look serves all tasks of the process
+    global _looked
     clocks = time.monotonic(), time.time()
     is_same = _looked[:2] == (storage.url, run_id)
     recent = all(0 <= now - then < LOOK_SECONDS for now, then in zip(clocks, _looked[2:], strict=True))
