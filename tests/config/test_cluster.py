@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import dask
 import pytest
 import yaml
 
@@ -90,7 +91,7 @@ def test_slurm_keywords__make_the_job_script(tmp_path, monkeypatch):
     of_job = {name: value for name, value in keywords.items() if name not in OF_CLUSTER}
     lines = slurm.SLURMJob(scheduler="tcp://10.0.0.1:8786", name="w", **of_job).job_script().splitlines()
     directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
-    assert {"-J dkfeat", "-p compute", "-A project-7", "--cpus-per-task=12", "--mem=24G"} <= set(directives)
+    assert {"-J dkfeat", "-p compute", "-A project-7", "--cpus-per-task=12", "--mem=27034M"} <= set(directives)
     assert {"-t 02:00:00", "--exclusive", "-e logs/dkfeat-%J.err"} <= set(directives)
     assert "module load gcc" in lines
     start = "/srv/python -m distributed.cli.dask_worker tcp://10.0.0.1:8786 --name w"
@@ -101,5 +102,7 @@ def test_slurm_keywords__make_the_job_script(tmp_path, monkeypatch):
 
 def test_slurm_keywords__leave_to_dask_what_is_left_out():
     keywords = slurm_keywords(SlurmClusterConfig.from_mapping(SLURM))
+    with dask.config.set({"jobqueue.slurm.job-mem": "100G"}):
+        assert "job_mem" in keywords.keys() - slurm_keywords(SlurmClusterConfig.from_mapping(SLURM)).keys()
     assert {"queue", "account", "walltime", "python", "job_extra_directives"}.isdisjoint(keywords)
     assert keywords["scheduler_options"] == {"dashboard": False, "dashboard_address": "127.0.0.1:0"}

@@ -44,6 +44,9 @@ def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
     names = {"queue", "account", "walltime", "interface", "local_directory", "log_directory", "python"}
     names |= {"job_extra_directives", "job_script_prologue"}
     given = {name: value for name, value in config.to_mapping().items() if name in names and value not in (None, [])}
+    if dask.config.get("jobqueue.slurm.job-mem", None) is None:
+        # more than the workers may use, so that Dask restarts one before SLURM ends the job
+        given["job_mem"] = f"{-(-memory * 11 // (10 << 20))}M"
     return {
         "job_name": "dkfeat",
         "silence_logs": "critical",  # as for the local cluster: errors are reported by tasks, not by Dask's logs
@@ -51,7 +54,6 @@ def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
         "cores": config.threads_per_worker * config.workers_per_job,
         "processes": config.workers_per_job,
         "memory": f"{memory} B",
-        "job_mem": f"{-(-memory * 11 // (10 << 20))}M",  # more: the nanny acts before SLURM ends the job
         "scheduler_options": _dashboard(config.dashboard_address),
         **given,
     }

@@ -270,7 +270,8 @@ def publish_piece(
         text=job.write_text(split, piece),
     )
     shard = shards.encode_shard(output["layout"], result, footer, values=output.get("values", True))
-    return publish(job.storage, name, shard, run_id=job.run_id), piece, False
+    entry = publish(job.storage, name, shard, run_id=job.run_id)
+    return entry, piece, entry.sha256 != shard.sha256
 
 
 def count_empty(encoded: Any) -> int:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from dkfeat.blocks import Split
 
-from dkfeat.store.commit.publish import check_holder, create_or_keep
+from dkfeat.store.commit.publish import check_holder, create_or_keep, wait_for_looks
 
 logger = logger_of(__name__)
 
@@ -120,6 +120,7 @@ class Batch:
         # before has linked its shard, which the list shows, or lost its temporary file and fails.
         self.lock.rename(secrets.token_hex(16))
         self.storage.sweep()
+        wait_for_looks(self.storage)
         if planned_shards(self.plan, shard_files(self.storage).values()):
             return
         self.storage.remove(f"{META}/{plan_name(self.plan.number)}")

@@ -117,8 +117,10 @@ def begin(
                 changed = changed_sources(storage, manifest, files, keep=keep_changed)
                 repairs = splits_to_repair(storage, manifest, files)
             spec_fp = fingerprint(spec)
-            planned = metadata.next_batch(storage, manifest)[1]
-            number, plan = _plan(storage, spec_fp, manifest, files, splits, resume=resume, is_damaged=bool(repairs))
+            number, begun = metadata.next_batch(storage, manifest)
+            number, plan = _plan(
+                storage, spec_fp, manifest, files, splits, number, begun, resume=resume, is_damaged=bool(repairs)
+            )
             return Batch(
                 storage=storage,
                 lock=lock,
@@ -129,7 +131,7 @@ def begin(
                 changed=changed,
                 source_root=fingerprint_of_root(files),
                 log=LogWriter(storage, number, lock.holder["run_id"], lock.holder["since"]),
-                is_resumed=planned is not None or bool(repairs),
+                is_resumed=begun is not None or bool(repairs),
             )
     except BaseException:
         lock.release()
@@ -142,13 +144,14 @@ def _plan(
     manifest: Manifest | None,
     files: Sequence[SourceFile],
     splits: Sequence[Split],
+    number: int,
+    plan: BatchPlan | None,
     *,
     resume: bool,
     is_damaged: bool,
 ) -> tuple[int, BatchPlan | None]:
-    """Find or record the plan of what is new; return the number of the batch, and None if nothing is."""
+    """Resume a plan, or record one of what is new; return the number of the batch, and None if nothing is new."""
     listed = set(manifest.records.sources["name"].to_pylist()) if manifest is not None else set()
-    number, plan = metadata.next_batch(storage, manifest)
     new = [file for file in files if file.name not in listed]
     if manifest is not None and plan is None and not new:
         if is_damaged:

@@ -17,6 +17,7 @@ from typing import Any
 from dkfeat.errors import CommitError, DkfeatError, cause_of
 from dkfeat.store.commit.batch import mark_success
 from dkfeat.store.commit.begin import hold
+from dkfeat.store.commit.publish import wait_for_looks
 from dkfeat.store.commit.run_log import log_batch
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import plan_name
@@ -113,6 +114,7 @@ def abort(
             # before has linked its shard, which the list shows, or lost its temporary file and fails. So no planned
             # shard appears after the list, and one list is enough. In an object store a late request can add one.
             storage.sweep()
+            wait_for_looks(storage)
         files = shard_files(storage)
         planned = {} if plan is None else planned_shards(plan, files.values())
         names = [path for path, shard in files.items() if shard in planned]
@@ -188,6 +190,8 @@ def clean(
         manifest = metadata.newest_manifest(storage)
         number, plan = metadata.next_batch(storage, manifest)
         first = _delete(storage, dict.fromkeys(storage.leftovers(), True), dry_run)  # before the list, as in `abort`
+        if not dry_run:
+            wait_for_looks(storage)
         files = shard_files(storage)
         kept = {*(manifest.sizes() if manifest else ()), *(planned_shards(plan, files.values()) if plan else ())}
         found = {path: SHARD_NAME.fullmatch(shard) is not None for path, shard in files.items() if shard not in kept}

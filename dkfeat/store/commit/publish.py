@@ -16,7 +16,7 @@ logger = logger_of(__name__)
 
 
 LOOK_SECONDS = 5.0
-"""Time after which a worker looks again at the lock in an object store, where each look is a request."""
+"""Time for which a worker relies on its last look at the lock in an object store, where each look is a request."""
 _looked: tuple[str, str, float, float] = ("", "", 0.0, 0.0)
 """Target, run and two clocks of this process's last look that found the run to hold the lock."""
 _ATTEMPTS = 3
@@ -145,8 +145,14 @@ def check_holder(storage: Storage, run_id: str) -> None:
         )
 
 
+def wait_for_looks(storage: Storage) -> None:
+    """Wait, in an object store, until each worker has to look at the lock again before it publishes a shard."""
+    if storage.is_remote:
+        time.sleep(LOOK_SECONDS)
+
+
 def _check_at_times(storage: Storage, run_id: str) -> None:
-    """Call `check_holder`; in an object store not if the last look is more recent than `LOOK_SECONDS`.
+    """Call `check_holder`; in an object store only if the last look is older than `LOOK_SECONDS`.
 
     Both clocks go on while the process is stopped; the second one also while the machine is suspended.
     """

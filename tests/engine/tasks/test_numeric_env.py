@@ -6,13 +6,16 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 import dkfeat
 from dkfeat.engine.run import UNKNOWN_ENVIRONMENT
+from dkfeat.engine.tasks import job
 from dkfeat.engine.tasks.job import numeric_env
+from dkfeat.store.shards import codec as shards
 from tests.cli.test_commands import run
 from tests.engine.helpers import BLOCK, featurized, gcws
 from tests.programs import ROOT
@@ -61,6 +64,26 @@ def test_next_batch__keeps_the_environments_of_earlier_ones(tmp_path, monkeypatc
         source = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), n_features=3)
         manifest = featurized(source, tmp_path / "out", map=FOURIER, scheduler="synchronous")
     assert manifest.run["numeric_envs"] == ["one", "three", "two"]
+
+
+def test_shard_that_another_attempt_published_meanwhile__may_be_of_an_unknown_environment(
+    tiny_folder, tmp_path, monkeypatch
+):
+    encode, publish, encoded = shards.encode_shard, job.publish, []
+
+    def encode_two(layout, block, footer, **options):
+        encoded.append(encode(layout, replace(block, X=block.X + 1), footer, **options))
+        return encode(layout, block, footer, **options)
+
+    def publish_second(storage, name, shard, *, run_id):
+        if len(encoded) == 1:
+            publish(storage, name, encoded[0], run_id=run_id)
+        return publish(storage, name, shard, run_id=run_id)
+
+    monkeypatch.setattr(shards, "encode_shard", encode_two)
+    monkeypatch.setattr(job, "publish", publish_second)
+    manifest = featurized(source_of(tiny_folder), tmp_path / "out", map=FOURIER, scheduler="synchronous")
+    assert set(manifest.run["numeric_envs"]) == {numeric_env(), UNKNOWN_ENVIRONMENT}
 
 
 KILLED = """

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dkfeat.filesystems import urls
+from dkfeat.store.commit import publish
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.faults.stores.fault_proxy import FaultProxy
 from tests.faults.stores.store_server import store_server
@@ -41,6 +42,7 @@ def proxy(proxy_server: FaultProxy) -> Iterator[FaultProxy]:
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urls, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(publish, "LOOK_SECONDS", 0.3)
 
 
 @pytest.fixture(autouse=True)

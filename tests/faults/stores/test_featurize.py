@@ -73,6 +73,7 @@ def test_target__gets_the_same_bytes_as_a_folder_does(pattern, golden, bucket, o
     assert bucket.state() == golden
     bucket.assert_whole(committed=True)
 
+    assert [method for method, path, _ in proxy.requests if "/data/part-" in path] == ["PUT"] * len(manifest.shards)
     assert not any("uploadId" in path or "uploads" in path for _, path, _ in proxy.requests)
     before = len(bucket.keys())
     assert run(pattern, bucket, options) == manifest  # nothing to do

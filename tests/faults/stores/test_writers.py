@@ -22,10 +22,11 @@ from dkfeat.store.storage import base, object_store, open_storage
 from dkfeat.store.storage.base import LOCK, META
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
-from tests.programs import wait_for_first
+from tests.programs import end, start_until, wait_for_first
 from tests.store.tiny_job import TinyJob, write_sources
 
 ROOT = Path(dkfeat.__file__).parent.parent
+VARIABLES = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
 HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
 
 
@@ -49,7 +50,6 @@ def golden(sources, tmp_path):
 def start(proxy, bucket, sources):
     """Function that starts programs that write to the bucket; the end of the test stops them."""
     started = []
-    variables = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
 
     def go(*arguments, **environment):
         command = [
@@ -60,7 +60,7 @@ def start(proxy, bucket, sources):
             bucket.url(),
             *map(str, arguments),
         ]
-        environment = {**os.environ, **variables, "AWS_ENDPOINT_URL": proxy.url, **environment}
+        environment = {**os.environ, **VARIABLES, "AWS_ENDPOINT_URL": proxy.url, **environment}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
         return started[-1]
@@ -115,6 +115,29 @@ def test_publish__another_run_takes_over_before_the_request_arrives__the_shard_i
     other.run()
     assert clean(storage).removed == (f"data/{stray}",)
     assert dkfeat.open_shards(bucket.url(), storage_options=options).verify().problems == []
+
+
+@pytest.mark.slow
+@pytest.mark.fault("C-12")
+def test_worker_stopped_for_longer_than_a_look_lasts__its_run_replaced__leaves_no_shard(
+    bucket, storage, sources, proxy, monkeypatch
+):
+    monkeypatch.undo()  # the wait of `abort` is that of the other process
+    words = [sys.executable, str(ROOT / "tests" / "faults" / "stores" / "store_job.py"), str(sources), bucket.url()]
+    process = start_until("before_tmp:8", words, AWS_ENDPOINT_URL=proxy.url, **VARIABLES)
+    try:
+        assert len(bucket.keys("out/data/")) == 2  # it has looked at the lock
+        storage.remove(LOCK)  # as if the driver had died on another host
+        abort(storage)
+        TinyJob(sources, Path("unused"), seed=7, storage=storage).run()
+        before = bucket.state()
+        process.send_signal(signal.SIGCONT)
+    finally:
+        ended = end(process)
+    assert ended.status == CommitConflictError.exit_code, ended.err
+    assert "does not hold the lock any more" in ended.err
+    assert bucket.state() == before
+    bucket.assert_whole(committed=True)
 
 
 def test_lock__under_another_run_id__is_held_all_the_time(storage, monkeypatch):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from dkfeat.blocks import RowBlock
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.store.commit import batch
 from dkfeat.store.commit import begin as commit
+from dkfeat.store.commit import publish as publishing
 from dkfeat.store.commit.maintenance import abort, clean
 from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.commit.run_log import LogWriter
@@ -343,6 +345,32 @@ def test_publish__another_run_took_over__is_refused(job, seed):
     run.close()
     assert dataset_state(job.target) == before
     assert_dataset_whole(job.target, committed=True)
+
+
+@pytest.mark.fault("C-12")
+@pytest.mark.parametrize("moved", [(5.0, 0.0), (0.0, 5.0), (0.0, -1.0)], ids=["monotonic", "wall", "wall set back"])
+def test_publish__in_a_store__looks_at_the_lock_again_after_five_seconds(job, monkeypatch, moved):
+    job.storage = storage = open_storage(f"memory://{os.urandom(8).hex()}/out")
+    looks, read, clocks = [], storage.lock_values, [100.0, 1e9]
+    monkeypatch.setattr(storage, "lock_values", lambda: looks.append(None) or read())
+    clock = SimpleNamespace(monotonic=lambda: clocks[0], time=lambda: clocks[1])
+    monkeypatch.setattr(publishing, "time", clock)
+    run = job.begin()
+
+    def publish_one(number):
+        split = run.splits[number]
+        shard = job.encode(run.spec_fp, split, 0, (0, 9), b"one\ntwo\n\n")
+        publish(storage, shards.shard_name(run.spec_fp, split, 0), shard, run_id=run.id)
+
+    publish_one(0)
+    clocks[:] = 104.9, 1e9 + 4.9
+    publish_one(1)
+    assert len(looks) == 1
+    storage.remove(LOCK)  # as if the driver had died
+    clocks[:] = 100.0 + moved[0], 1e9 + moved[1]
+    with pytest.raises(CommitConflictError, match="does not hold the lock any more"):
+        publish_one(2)
+    assert len(storage.list("data")) == 2
 
 
 def once_before_link(monkeypatch, act):
