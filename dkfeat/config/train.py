@@ -40,8 +40,8 @@ class SGD(Settings):
     epochs : int, optional
         Passes over the shards; by default enough for 150,000 rows per class, but between 5 and 40.
     average : bool, default=True
-        Return the mean of the weights over all steps instead of the last ones. With `parts`, steps of the t-th epoch
-        count t times.
+        Return the mean of the weights over all steps instead of the last ones. With `parts`, steps of the t-th
+        average count t times.
     patience : int, optional
         Stop after this many successive epochs without a better held-out score. The model of the best epoch is then
         returned. By default all epochs are trained, and the model of the last one is returned.
@@ -58,10 +58,12 @@ class SGD(Settings):
     loaders : int, default=1
         Shards that are read at the same time. Weights do not depend on it.
     parts : int, optional
-        Number of parts of the shards that are trained in parallel; weights are averaged after each epoch. All parts
-        have about the same number of rows. The same seed and number of parts give the same weights, bit for bit, even
-        on other workers or if workers are lost. By default, with a client, the number of tasks that run at a time, but
-        at most the number of shards; without a client, training is sequential.
+        Number of parts of the shards that are trained in parallel; weights are averaged up to four times per epoch (at
+        most once for each shard of a part), with momentum. All parts have about the same number of rows. The same seed
+        and number of parts give the same weights, bit for bit, even on other workers or if workers are lost. By
+        default, with a client, one part for each 10,000 rows, but at most 256 and at most the number of shards, so that
+        one seed gives the same model on any cluster. A warning is logged for parts with fewer rows, because they reach
+        less accuracy. One part, or no client, is one descent in this process.
     task : {"auto", "classification", "regression"}, default="auto"
         Kind of labels; "auto": classes, unless the loss is one for regression. Shards with lists of labels give one
         model for each label, trained against the rest.

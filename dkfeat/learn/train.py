@@ -24,7 +24,7 @@ from dkfeat.learn.model import LinearModel
 from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import EpochLines, Training
-from dkfeat.learn.sgd.parallel import Averaging
+from dkfeat.learn.sgd.parallel import Averaging, count_parts
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.messages import logger_of
 from dkfeat.store.commit.run_log import read_logs, recorded_shares
@@ -44,7 +44,7 @@ DEFAULT_FRACTION = 0.1
 """Default share of the rows to hold out, if training chooses among variants or epochs."""
 MOST_COLUMNS = 2**31 - 1
 """Maximum number of columns in the compiled loops."""
-ALGORITHM_VERSION = 1
+ALGORITHM_VERSION = 2
 """Number that must increase when a change gives other weights for the same rows, options and seed."""
 UNIT_TOLERANCE = 0.01
 """Rows are not scaled if their root mean square length differs from 1 by less than this."""
@@ -86,13 +86,13 @@ def train(
         Local folder for the training state. The same training on the same manifest continues from it, also within an
         epoch. The state is saved every 30 seconds (when the next window of 65,536 rows ends) and at the end. With
         `parts` it is saved only after an epoch, when the weights of the parts have been averaged. It takes about twice
-        the size of the weights, which have 4 or 8 bytes for each feature and class. Remove the folder when the model is
-        saved. With ``dkfeat.Target(folder, resume=False)`` training starts from the beginning.
+        the size of the weights (three times with `parts`), which have 4 or 8 bytes for each feature and class. Remove
+        the folder when the model is saved. With ``dkfeat.Target(folder, resume=False)`` training starts from the
+        beginning.
     client : distributed.Client, optional
         Cluster on which parts of the shards are trained in parallel, see `dkfeat.SGD`. Without a client, one descent in
-        this process passes over all shards, or, with ``SGD(parts=...)``, the threads of this process train the parts. A
-        worker keeps the encoded rows of its parts in memory, up to a quarter of the memory that a task may use. All
-        workers must be able to read the shards.
+        this process passes over all shards, or, with ``SGD(parts=...)``, the threads of this process train the parts.
+        All workers must be able to read the shards; each is read once per epoch.
     random_state : int, None or numpy.random.RandomState or Generator, default=0
         Seed for the order of shards and rows and for the choice of held-out rows, in [0, 2**64). None draws a seed,
         which ``model.training`` records.
@@ -126,9 +126,12 @@ def train(
 
     Notes
     -----
-    Parts are trained as in Algorithm 3 of [1]_, but averaged after every epoch, not only after the last. In each epoch
-    a worker receives 4 bytes for each feature and trained model; several models are padded to a multiple of 16. Each
-    part sends back twice as many bytes, or the same number without `average`.
+    Parts are trained as in Algorithm 3 of [1]_, but averaged up to four times per epoch, with Nesterov's momentum as in
+    [3]_: the next parts start ahead of the last average, by 0.8 times its last step (half of it with two parts). An
+    epoch has fewer of these rounds if a part has fewer than four shards, because each shard belongs to one round. In
+    each of them a worker receives a table with 4 bytes for each feature and trained model; several models are padded to
+    a multiple of 16. The result of a part is twice as large (not without `average`). Workers add results two by two and
+    send the last sum to this process, whose memory does not grow with the number of parts.
 
     A row that `GCWSFeatures` or `DartFeatures` has transformed holds ``n_components`` ones. They are scaled by
     ``1/sqrt(n_components)`` in training, so that rows have unit length and the same `alpha` and step size suit every
@@ -143,6 +146,8 @@ def train(
     ----------
     .. [1] M. Zinkevich, M. Weimer, A. Smola and L. Li, "Parallelized stochastic gradient descent", NIPS 2010.
     .. [2] B. Kulis and P. L. Bartlett, "Implicit online learning", ICML 2010.
+    .. [3] K. Chen and Q. Huo, "Scalable training of deep learning machines by incremental block training with
+       intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
     """
     if isinstance(solver, str):
         solver = SOLVERS[check_choice(solver, "solver", tuple(SOLVERS))]()
@@ -273,15 +278,17 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
         job.data, fraction=job.held_out, seed=job.seed, shuffle_rows=solver.shuffle_rows, loaders=solver.loaders
     )
     config = _descent_config(job, rows)
-    _check_memory(config, job.data.map.n_features_out)
+    n_parts = None if workers is None else count_parts(job.data, solver.parts)
+    _check_memory(config, job.data.map.n_features_out, in_parts=(n_parts or 1) > 1)
     scored = {name: labelled_batches(data, job.task, job.classes) for name, data in job.others.items()}
     if job.held_out:
         scored["validation"] = rows.held_out
     lines = EpochLines(epochs) if job.progress is True else None
     state = job.checkpoint
-    averaging = None if workers is None else Averaging(rows, config, solver.parts, workers.get())
+    averaging = None
+    if workers is not None and n_parts is not None and n_parts > 1:
+        averaging = Averaging(rows, config, n_parts, workers.get())
     with ExitStack() as stack:
-        n_parts = None if averaging is None else averaging.n_parts
         kept = None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts})
         training = Training(
             rows=rows,
@@ -342,13 +349,14 @@ def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
     )
 
 
-def _check_memory(config: DescentConfig, width: int) -> None:
+def _check_memory(config: DescentConfig, width: int, *, in_parts: bool) -> None:
     if width > MOST_COLUMNS:
         raise ConfigError(
             f"the features have {width:,} columns, more than {MOST_COLUMNS:,}; lower n_components or the bits of a code"
         )
-    # float32: the tables of weights, and the returned model beside a second one while epochs are scored
-    tables = config.n_lanes * (3 if config.average else 1)
+    # float32: the tables of weights, and the returned model beside a second one while epochs are scored; with parts the
+    # average, that before or the start of a round, and the sums of a round
+    tables = config.n_lanes * ((4 if in_parts else 3) if config.average else (2 if in_parts else 1))
     projected = 4 * width * (tables + 2 * config.n_outputs)
     what = f"training of {config.n_lanes:,} models with {width:,} columns"
     check_fits(projected, what, "lower n_components or the bits of a code, or train fewer alphas at once")

@@ -71,6 +71,22 @@ class Runner(Protocol):
         """
         ...
 
+    def fold(
+        self, task: Callable[..., Any], shared: Any, items: Sequence[Any], join: Callable[[Any, Any], Any]
+    ) -> Iterator[Any]:
+        """Run ``task(item, stopped, shared)`` on every item, join the results, and yield what the last one consists of.
+
+        Results are tuples of the same length, and are not changed after they are made. They are joined two by two, as
+        by `Tree`: by ``join(left, right)``, and on a cluster by its workers, between which they travel. This process
+        gets only the last one, an element at a time. Items are as for `run`, and are numbered by ``number``, from 0.
+
+        Raises
+        ------
+        ClusterError
+            If workers or the scheduler were lost.
+        """
+        ...
+
 
 def probe(task: Task) -> NDArray[Any] | None:
     """Return features of two built-in rows by the map of a task; None without a map, or if it accepts only others."""
@@ -177,3 +193,46 @@ class InOrder:
         while self._next in self._waiting:
             self._add(self._waiting.pop(self._next))
             self._next += 1
+
+
+class Tree:
+    """Results that are joined two by two, in an order that depends only on their number, whichever ends first.
+
+    A node is its level, from 0, and its place in the level. Nodes of places 0 and 1, 2 and 3, and so on are joined to
+    one of the next level; a last one without a sibling goes up as it is.
+
+    Parameters
+    ----------
+    n_items : int
+        Number of results to join, at least 1.
+
+    Examples
+    --------
+    >>> tree = Tree(3)
+    >>> tree.add((0, 2), "c"), tree.add((0, 0), "a"), tree.add((0, 1), "b")
+    (None, None, ((1, 0), ['a', 'b']))
+    >>> tree.add((1, 0), "ab")
+    ((2, 0), ['ab', 'c'])
+    >>> tree.add((2, 0), "abc"), tree.root
+    (None, 'abc')
+    """
+
+    def __init__(self, n_items: int) -> None:
+        self._n_items = n_items
+        self._waiting: dict[tuple[int, int], Any] = {}
+        self.root: Any = None
+        """Result of all items."""
+
+    def add(self, node: tuple[int, int], result: Any) -> tuple[tuple[int, int], list[Any]] | None:
+        """Add the result of a node; if that of its sibling is there, return the next node and both to join for it."""
+        level, place = node
+        while (width := -(-self._n_items // 2**level)) > 1 and place == width - 1 and place % 2 == 0:
+            level, place = level + 1, place // 2
+        if width == 1:
+            self.root = result
+        elif (sibling := (level, place ^ 1)) in self._waiting:
+            pair = [self._waiting.pop(sibling), result]
+            return (level + 1, place // 2), pair[::-1] if place % 2 == 0 else pair
+        else:
+            self._waiting[level, place] = result
+        return None

@@ -7,14 +7,15 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+import dask
 import numpy as np
 from distributed import CancelledError, Client, Future, WorkerPlugin, as_completed, get_worker
 from distributed.comm.core import CommClosedError
@@ -25,14 +26,14 @@ from distributed.scheduler import KilledWorker
 import dkfeat
 from dkfeat.config.settings import errors_at
 from dkfeat.engine.clusters.local import TERMINATE, check_least
-from dkfeat.engine.runners.base import Batches, Task, probe, run_batch
+from dkfeat.engine.runners.base import Batches, Task, Tree, probe, run_batch
 from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted, logger_of, show_bytes
 
 if TYPE_CHECKING:
-    Batch = tuple[tuple[int, Any], ...]
-    """Items with their positions."""
+    Batch = tuple[tuple[Any, Any], ...]
+    """Items with their positions, or nodes with their places."""
 
 
 logger = logger_of(__name__)
@@ -119,16 +120,46 @@ def _agree(found: Any, expected: Any) -> bool:
     return np.allclose(found, expected, rtol=1e-3, atol=atol, equal_nan=True)
 
 
-def run_on_worker(packed: bytes) -> tuple[float, list[Any]] | tuple[()]:
+class Node(NamedTuple):
+    """Step of a fold: to return the shared value, or to run the task on an item, join results, or return an element."""
+
+    step: Literal["shared", "item", "join", "element"]
+    item: Any = None
+    inputs: Sequence[Any] = ()
+    """The shared value, or results that it takes, which are known on the worker."""
+
+    @property
+    def description(self) -> str:
+        """Description of the item, in messages."""
+        return described(self.item) if self.step == "item" else f"the step {self.step!r} of a sum"
+
+
+def _run_node(
+    task: Callable[..., Any], join: Callable[[Any, Any], Any], node: Node, stopped: Callable[[], bool]
+) -> Any:
+    if node.step == "item":
+        return task(node.item, stopped, *node.inputs)
+    if node.step == "join":
+        return join(*node.inputs)
+    return node.inputs[0] if node.step == "shared" else node.inputs[0][node.item]
+
+
+class _SilentError(Exception):
+    """A worker that is silent has results that others wait for."""
+
+
+def run_on_worker(packed: bytes, *inputs: tuple[float, list[Any]]) -> tuple[float, list[Any]] | tuple[()]:
     """Run the task of a plugin on a batch of items; return the duration in seconds and the result of each.
 
-    A worker that hung when the plugin was sent lacks it, and returns an empty tuple; then the plugin comes with the
-    batch.
+    A batch with inputs, which are results of other batches, is one node. A worker that hung when the plugin was sent
+    lacks it, and returns an empty tuple; then the plugin comes with the batch.
 
     The name of the plugin and the items, the only data that are sent with each call, are pickled separately, because
     a scheduler would unpickle arguments, and be blocked for seconds by the imports that this needs.
     """
     name, sent, expected, items = deserialize_bytes(packed)
+    if inputs:
+        items = [items[0]._replace(inputs=[result for _, [result] in inputs])]
     worker, end = get_worker(), time.monotonic() + PLUGIN_SECONDS
     plugins: dict[str, Any] = worker.plugins
     if sent is not None and name not in plugins:
@@ -182,6 +213,21 @@ class ClientRunner:
 
     def run(self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """See `Runner.run`."""
+        with self._submissions(task) as submissions:
+            submissions.drive(items, done)
+
+    def fold(
+        self, task: Callable[..., Any], shared: Any, items: Sequence[Any], join: Callable[[Any, Any], Any]
+    ) -> Iterator[Any]:
+        """See `Runner.fold`."""
+        with self._submissions(partial(_run_node, task, join)) as submissions:
+            results = submissions.fold(shared, items)
+            del shared
+            yield from results
+
+    @contextmanager
+    def _submissions(self, task: Task) -> Iterator[_Submissions]:
+        """Send a task to all workers, for the ``with`` block, which submits items; translate errors."""
         name, scheduler = f"dkfeat-{secrets.token_hex(8)}", cast("Any", self.client.scheduler)
         try:
             if self.client.status != "running":
@@ -194,7 +240,8 @@ class ClientRunner:
             try:
                 self._tell(scheduler.register_worker_plugin, plugin=dumps(plugin), name=name, idempotent=False)
                 expected = probe(task)  # while workers import what the task needs
-                _Submissions(self.client, (name, plugin, expected), self.warned).drive(items, done)
+                with closing(_Submissions(self.client, (name, plugin, expected), self.warned)) as submissions:
+                    yield submissions
             finally:
                 # running tasks stop at their next piece when the plugin is removed
                 with suppress(ValueError):  # the scheduler has not received it
@@ -248,6 +295,10 @@ class _Submissions:
         """The plugin, if a worker lacked it."""
         self._no_worker_seconds = read_defaults().no_worker_seconds or NO_WORKER_SECONDS
         self._pending: dict[Future, Batch] = {}
+        self._keeps = False
+        """True while results stay on workers, as futures."""
+        self._inputs: dict[Any, list[Any]] = {}
+        """Results that each submitted node takes, as futures or values."""
         self._threads: dict[str, int] = {}
         """Threads of each worker that is not silent."""
         self._silent: list[str] = []
@@ -259,24 +310,76 @@ class _Submissions:
         self._timeout = GATHER_SECONDS
         self._lost_before: float | None = None  # time of the last loss before the last result; None: not yet known
 
+    def close(self) -> None:
+        """Cancel what is pending."""
+        with suppress(OSError, CancelledError):
+            if self._pending and self._client.status == "running":
+                self._client.cancel(list(self._pending))
+
     def drive(self, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """Submit all items in batches, as many as are wanted at a time, and pass on each item with its result."""
         batches = Batches(list(enumerate(items)), BATCH_SECONDS, MOST_IN_BATCH)
+        while True:
+            self._refresh()
+            self._submit(batches.take(self._window - len(self._pending), self._window))
+            if not self._pending:
+                return
+            for batch, seconds, results in self._next_results():
+                batches.measured(len(batch), seconds)
+                for (_, item), result in zip(batch, results, strict=True):
+                    done(item, result)
+
+    def fold(self, shared: Any, items: Sequence[Any]) -> Iterator[Any]:
+        """See `Runner.fold`. Dask makes results again that were lost with a worker."""
+        self._sent = self._plugin  # results on workers are not seen, so none may be that of a worker without the plugin
+        self._refresh()
+        while (root := self._joined(shared, items)) is None:
+            self.close()
+            self._pending.clear()
+        del shared
+        for element in range(2):
+            self._inputs = {(-1, 0): [root]}
+            self._submit([(((-1, 0), Node("element", element)),)])
+            [(_, _, [result])] = self._next_results()
+            yield result
+            del result
+
+    def _joined(self, shared: Any, items: Sequence[Any]) -> Future | None:
+        """Run and join all items; return the last result, or None if a worker fell silent that had some of them.
+
+        The shared value is the result of a first node, so that workers get it from each other.
+        """
+        # not packed: arrays travel without copies
+        self._keeps, self._inputs = True, {(-1, 0): [(0.0, [shared])]}
+        tree, left, ready = Tree(len(items)), iter(items), list[Any]()
         try:
-            while True:
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
+                self._submit([(((-1, 0), Node("shared")),)])
+            self._inputs.clear()
+            [(_, _, [start])] = self._next_results()
+            while tree.root is None:
                 self._refresh()
-                window = max(2, 2 * sum(self._threads.values()))
-                self._submit(batches.take(window - len(self._pending), window))
-                if not self._pending:
-                    return
-                for batch, seconds, results in self._next_results():
-                    batches.measured(len(batch), seconds)
-                    for (_, item), result in zip(batch, results, strict=True):
-                        done(item, result)
+                for item in islice(left, max(0, self._window - len(self._pending) - len(ready))):
+                    self._inputs[0, item.number] = [start]
+                    ready.append((((0, item.number), Node("item", item)),))
+                self._submit(ready)
+                ready = []
+                for ((place, _),), _, [future] in self._next_results():
+                    del self._inputs[place]
+                    if (found := tree.add(place, future)) is not None:
+                        self._inputs[found[0]] = found[1]
+                        ready.append(((found[0], Node("join")),))
+        except _SilentError:
+            return None
         finally:
-            with suppress(OSError, CancelledError):
-                if self._pending and self._client.status == "running":
-                    self._client.cancel(list(self._pending))
+            self._keeps = False
+        root: Future = tree.root
+        return root
+
+    @property
+    def _window(self) -> int:
+        """Number of batches that are submitted at a time."""
+        return max(2, 2 * sum(self._threads.values()))
 
     def _submit(self, batches: Sequence[Batch]) -> None:
         """Submit batches by one message, for workers that are not silent."""
@@ -286,7 +389,13 @@ class _Submissions:
         chosen: dict[str, Any] = {}
         if self._silent and self._threads:
             chosen = {"workers": list(self._threads), "allow_other_workers": True}
-        futures = self._client.map(run_on_worker, packed, key=keys, pure=False, **chosen)
+        if self._inputs:
+            inputs = [self._inputs[batch[0][0]] for batch in batches]
+            each = zip(packed, inputs, keys, strict=True)
+            submit = partial(self._client.submit, run_on_worker, pure=False, **chosen)
+            futures = [submit(pack, *results, key=key) for pack, results, key in each]
+        else:
+            futures = self._client.map(run_on_worker, packed, key=keys, pure=False, **chosen)
         self._pending.update(zip(futures, batches, strict=True))
         self._completed.update(futures)
 
@@ -294,8 +403,9 @@ class _Submissions:
         """Wait for results, and remove their batches from the pending ones; of each, return also the duration."""
         while True:
             ready = self._next_futures()
+            finished = [future for future in ready if future.status == "finished"]
             try:
-                values = self._gather([future for future in ready if future.status == "finished"])
+                values = {each: (0.0, [each]) for each in finished} if self._keeps else self._gather(finished)
             except TimeoutError:  # results are large and the network slow, or a worker hangs or is just lost
                 self._timeout *= 2
                 values, self._refreshed = {}, -math.inf
@@ -410,6 +520,8 @@ class _Submissions:
         if self._silent and self._threads:
             running, held = self._client.processing(), self._client.has_what(self._silent)
             keys = {key for found in (running, held) for name in self._silent for key in found.get(name, ())}
+            if self._keeps and any(str(key).startswith(self._name) for key in keys):
+                raise _SilentError
             lost = [future for future in self._pending if future.key in keys]
             self._submit([self._pending.pop(future) for future in lost])
             self._client.cancel(lost)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from dask.local import SynchronousExecutor
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
-from dkfeat.engine.runners.base import Batches, Runner, Task, run_batch
+from dkfeat.engine.runners.base import Batches, Runner, Task, Tree, run_batch
 from dkfeat.messages import counted
 
 JOINED_SECONDS = 0.05
@@ -64,6 +65,21 @@ class LocalRunner:
         finally:
             for future in pending:
                 future.cancel()
+
+    def fold(
+        self, task: Callable[..., Any], shared: Any, items: Sequence[Any], join: Callable[[Any, Any], Any]
+    ) -> Iterator[Any]:
+        """See `Runner.fold`."""
+        tree = Tree(len(items))
+
+        def done(item: Any, result: Any) -> None:
+            found: Any = (0, item.number), [result]
+            while found is not None:
+                node, results = found
+                found = tree.add(node, reduce(join, results))
+
+        self.run(lambda item, stopped: task(item, stopped, shared), items, done)
+        yield from tree.root
 
 
 @contextmanager

@@ -58,9 +58,6 @@ class DescentConfig:
     """Weight of the rows of each class, shape (n_classes,); None: 1."""
     typical_weight: float = 1.0
     """Mean of the row weights, weighted by themselves. If it is above 1, steps are divided by its square root."""
-    n_descents: int = 1
-    """Number of descents whose weights are averaged. Averaging shortens steps, so steps are multiplied by the square
-    root of this number."""
     weight_scale: float = 1.0
     """Factor of the row weights."""
     target_mean: float = 0.0
@@ -84,7 +81,7 @@ class DescentConfig:
 
     def step_size(self, loss: str) -> float:
         """Step size of a row of weight 1, reduced so that rows of typical weight do not all step to their targets."""
-        return LOSSES[loss][1] * math.sqrt(self.n_descents / max(1.0, self.typical_weight))
+        return LOSSES[loss][1] * math.sqrt(1 / max(1.0, self.typical_weight))
 
 
 HUBER_ERROR = 0.1
@@ -116,6 +113,9 @@ class Weights:
     """Mean loss of the rows so far, computed before each row changed the weights, shape (n_lanes,)."""
     steps: int = 0
     """Number of rows seen."""
+    before_coef: NDArray[np.float32] | None = None
+    """Of several descents: average before the last one, from which its momentum is computed; None otherwise."""
+    before_intercept: NDArray[np.float64] | None = None
 
     @classmethod
     def zeros(cls, config: DescentConfig, n_features: int) -> Weights:

@@ -20,6 +20,7 @@ from dkfeat.store.manifest.records import check
 
 if TYPE_CHECKING:
     from dkfeat.learn.sgd.checkpoint import Checkpoints
+    from dkfeat.learn.sgd.parallel import Averaging
     from dkfeat.learn.sgd.rows import TrainingRows
 
 
@@ -67,7 +68,7 @@ SCORES = 1 << 22
 TOLERANCE = 1e-4
 """Minimum increase of a score that counts as better."""
 
-STATE = ("coef", "intercept", "mean_coef", "mean_intercept", "loss")
+STATE = ("coef", "intercept", "mean_coef", "mean_intercept", "loss", "before_coef", "before_intercept")
 """Arrays of `Weights` in a checkpoint."""
 
 ScoredBatches = Callable[[], Iterable[tuple[Any, Any]]]
@@ -133,9 +134,8 @@ class Training:
     checkpoints : Checkpoints or None
     on_epoch : callable or None
         Function that receives the history entry of each epoch.
-    averaging : callable or None
-        Function that returns the weights after an epoch, given the weights before it and the number of the epoch; None:
-        one descent in this process runs over `rows`.
+    averaging : Averaging or None
+        Runs the epochs in parts; None: one descent in this process runs over `rows`.
     """
 
     rows: TrainingRows
@@ -145,7 +145,7 @@ class Training:
     scored: Mapping[str, ScoredBatches]
     checkpoints: Checkpoints | None
     on_epoch: Callable[[Mapping[str, Any]], object] | None
-    averaging: Callable[[Weights, int], Weights] | None
+    averaging: Averaging | None
 
     state: State = field(default_factory=State, init=False)
     _best: Candidate | None = field(default=None, init=False)
@@ -161,20 +161,21 @@ class Training:
         SpecConflictError, ShardError
             If the checkpoint cannot be used.
         """
-        weights = Weights.zeros(self.config, self.rows.data.map.n_features_out)
+        parts = self.averaging
+        weights = Weights.zeros(self.config, self.rows.data.map.n_features_out) if parts is None else parts.zeros()
         self._loss_before = weights.loss.copy()
         found = self.checkpoints.load(State) if self.checkpoints is not None and resume else None
         if found is not None:
             weights = self._restored(weights, *found)
-        descent = Descent(weights, self.config)
+        if parts is not None:
+            parts.begin(weights)
+        descent = Descent(weights, self.config) if parts is None else parts
         del weights, found
         while not self._is_over():
-            if self.averaging is None:
+            if isinstance(descent, Descent):
                 self._run_epoch(descent)
             else:
-                averaged = self.averaging(descent.weights(), len(self.state.history))
-                descent = Descent(averaged, self.config)
-                del averaged
+                descent.run_epoch(len(self.state.history))
             self._score_epoch(descent.weights())
             if self.checkpoints is not None and (self.checkpoints.is_due or self._is_over()):
                 self._save(descent)
@@ -286,7 +287,7 @@ class Training:
             total.add(predictions_of(config.task, config.classes, scores), y)
         return total.value
 
-    def _save(self, descent: Descent) -> None:
+    def _save(self, descent: Descent | Averaging) -> None:
         assert self.checkpoints is not None
         weights, best = descent.weights(), self._best
         arrays = {name: getattr(weights, name) for name in STATE if getattr(weights, name) is not None}

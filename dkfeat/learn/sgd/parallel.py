@@ -1,13 +1,15 @@
 """Training in parts on a cluster: each part descends over its own shards, and their weights are averaged.
 
 Zinkevich, Weimer, Smola and Li (2010), "Parallelized Stochastic Gradient Descent", Algorithm 3: rows are distributed at
-random, and every machine descends over its own rows.
+random, and every machine descends over its own rows. Averages have momentum, as those of Chen and Huo (2016), "Scalable
+training of deep learning machines by incremental block training with intra-block parallel optimization and blockwise
+model-update filtering".
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,20 +18,22 @@ import numpy as np
 
 from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.runners.base import InOrder, until_stopped
+from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
 from dkfeat.learn.sgd.rows import TrainingRows
+from dkfeat.messages import counted, logger_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.base import Runner
 
 
-def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int]]:
+logger = logger_of(__name__)
+
+
+def assign_shards(rows: Sequence[int], n_parts: int, *seed: int) -> list[list[int]]:
     """Assign shards to parts of about equally many rows.
 
     The largest shards are assigned first, each to the part with the fewest rows; shards of equal size are in random
@@ -41,8 +45,8 @@ def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int
         Number of rows of each shard.
     n_parts : int
         At least 1.
-    seed : int
-        In [0, 2**64).
+    *seed : int
+        Seed, or numbers that make one together, at least 0.
 
     Returns
     -------
@@ -51,11 +55,11 @@ def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int
 
     Examples
     --------
-    >>> assign_shards([5, 3, 0, 3], 2, seed=0)
+    >>> assign_shards([5, 3, 0, 3], 2, 0)
     [[0], [1, 3]]
     """
     counts = np.asarray(rows)
-    order = np.random.default_rng(np.random.SeedSequence([seed, n_parts])).permutation(len(counts))
+    order = np.random.default_rng(np.random.SeedSequence([*seed, n_parts])).permutation(len(counts))
     order = order[np.argsort(-counts[order], kind="stable")]
     parts: list[list[int]] = [[] for _ in range(n_parts)]
     least = [(0, part) for part in range(n_parts)]
@@ -66,13 +70,49 @@ def assign_shards(rows: Sequence[int], n_parts: int, seed: int) -> list[list[int
     return [sorted(shards) for shards in parts]
 
 
+PART_ROWS = 10_000
+"""Rows of a part by default, and from which parts reach the accuracy of one descent."""
+MOST_PARTS = 256
+"""Maximum number of parts by default."""
+LOSSES_OF_PARTS = (3_000, "up to 0.4"), (1_500, "up to 1.5"), (700, "up to 3"), (0, "5 or more")
+"""Points of accuracy lost by parts of at least so many rows, on the worst of the sets measured; rows decrease."""
+
+
+def count_parts(data: ShardDataset, parts: int | None) -> int:
+    """Check a number of parts, or return the default one, which depends on rows and shards alone.
+
+    Raises
+    ------
+    ConfigError
+        If there are more parts than shards with rows.
+    """
+    n_shards = sum(entry.rows > 0 for entry in data.manifest.shards)
+    if parts is None:
+        return max(1, min(MOST_PARTS, n_shards, data.n_rows // PART_ROWS))
+    if parts > n_shards:
+        raise ConfigError(
+            f"parts={parts}, but only {n_shards:,} of the shards have rows, and a shard belongs to one part; lower "
+            "parts, or featurize with a smaller blocksize"
+        )
+    if parts > 1 and (of_part := data.n_rows // parts) < PART_ROWS:
+        logger.warning(
+            "parts=%d leaves %s for each part; expect %s points of accuracy less than by one descent, which parts of "
+            "%s rows or more reach",
+            parts,
+            counted(of_part, "row"),
+            next(loss for rows, loss in LOSSES_OF_PARTS if of_part >= rows),
+            f"{PART_ROWS:,}",
+        )
+    return parts
+
+
 class Part(NamedTuple):
     """One part of a training, the input of one task; parts are numbered from 0."""
 
     number: int
     n_parts: int
     shards: Sequence[int]
-    """Ascending indices of its shards."""
+    """Ascending indices of its shards, or of those of a round."""
 
     @property
     def description(self) -> str:
@@ -80,42 +120,73 @@ class Part(NamedTuple):
         return f"part {self.number + 1} of {self.n_parts}"
 
 
+ROUNDS = 4
+"""Maximum number of times per epoch that the weights of parts are averaged."""
+MOMENTUM = 0.8
+"""Maximum share of the last step of the averages that is added to the next one. The mean of n parts moves as far as the
+rows of one part push it; with a momentum of 1 - 1/n averages move as far as one descent, as long as it goes one way."""
+EARLIER = 0.5
+"""Weight of the steps of earlier rounds in the mean of the weights. Round t then has a share of 2 / (t + 1), as in
+polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early rounds count less because the first weights of
+parts are worse than those of one descent."""
+
+Sums = tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]
+"""Weights, intercepts and losses of a part or the means over several, and the number of rows; and, if they are kept,
+the same with the means of the weights over the steps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochTask:
-    """One epoch of all parts, sent to each worker once per epoch."""
+    """Task that runs the rounds of an epoch, sent to each worker once per round."""
 
     data: ShardDataset
     config: DescentConfig
-    coef: NDArray[np.float32]
-    """Initial weights, shape (n_features, n_lanes)."""
-    intercept: NDArray[np.float64]
     epoch: int
     """Number of the epoch, from 0."""
     rows: Callable[..., TrainingRows]
     """Makes the rows of a part from the data set, ``shards`` and ``part``."""
 
-    def __call__(self, part: Part, stopped: Callable[[], bool]) -> Weights:
-        """Run an epoch over the shards of a part.
+    def __call__(self, part: Part, stopped: Callable[[], bool], start: tuple[Any, Any]) -> Sums:
+        """Run one round over shards of a part, from a table of weights and intercepts.
 
         Returns
         -------
-        weights : Weights
-            Weights after the epoch, with their mean over its steps, the mean loss and the number of rows. They depend
-            only on the part's number and this task, bit for bit.
+        sums : Sums
+            Depends only on the part, the start and this task, bit for bit.
         """
         rows = self.rows(self.data, shards=part.shards, part=part.number)
-        zeros = Weights.zeros(self.config, len(self.coef))
-        start = replace(zeros, coef=self.coef.copy(), intercept=self.intercept)
-        descent = Descent(start, self.config)
+        zeros = Weights.zeros(self.config, self.data.shape[1])
+        zeros.coef[...] = start[0]
+        descent = Descent(replace(zeros, intercept=start[1]), self.config)
         for X, y, weight in until_stopped(prefetch(rows.epoch(self.epoch)), stopped):
             descent.run_batch(X, y, weight)
-        return descent.weights()
+        end = descent.weights()
+        last = end.coef, end.intercept, end.loss, end.steps
+        return last, None if end.mean_coef is None else (end.mean_coef, end.mean_intercept, end.loss, end.steps)
 
 
-EARLIER = 0.5
-"""Weight of the steps of earlier epochs in the mean of the weights. Epoch t then has a share of 2 / (t + 1), as in
-polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early epochs count less because the first weights of
-parts are worse than those of one descent."""
+def join(left: Sums, right: Sums) -> Sums:
+    """Join the results of two groups of parts: means weighted by their numbers of rows."""
+    return _joined(left[0], right[0]), _joined(left[1], right[1])
+
+
+def _joined(left: tuple[Any, ...] | None, right: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    if left is None or right is None:
+        return None
+    rows = left[-1] + right[-1]
+    share = right[-1] / max(1, rows)
+    return *(_moved(ours.copy(), theirs, share) for ours, theirs in zip(left[:-1], right[:-1], strict=True)), rows
+
+
+def _moved(mean: Any, towards: Any, share: float) -> Any:
+    """Move a mean by a share of the distance, in place; a share of 1 gives the other value exactly."""
+    with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
+        mean -= towards
+        mean *= mean.dtype.type(1 - share)
+        mean += towards
+    return mean
+
+
 BATCHES_BYTES = 32 << 20
 """Memory of the decoded batches of a part."""
 BUFFERS_BYTES = 256 << 20
@@ -123,65 +194,66 @@ BUFFERS_BYTES = 256 << 20
 
 
 class Averaging:
-    """Epochs over the parts of a data set, whose weights are averaged after each epoch.
+    """Epochs over the parts of a data set, whose weights are averaged up to four times per epoch, with momentum.
 
-    In each epoch every worker receives one table of weights, with 4 bytes for each feature and lane, and every part
-    sends back one, or two with the mean over its steps. Lanes are the outputs of all models trained in the same
-    descent, padded to a multiple of 16 if there are several.
+    An epoch reads each shard once. It has as many rounds as the part with the fewest shards allows; in each, every part
+    descends over some of its shards, chosen at random for the epoch.
+
+    In each round every worker receives one table of weights, with 4 bytes for each feature and lane. Workers add those
+    of the parts two by two, and send one back, or two with the mean over its steps. Lanes are the outputs of all models
+    trained in the same descent, padded to a multiple of 16 if there are several.
 
     Parameters
     ----------
     rows : TrainingRows
         Rows of all parts.
     config : DescentConfig
-    parts : int or None
-        Number of parts; None: as many as tasks run at a time, at most the number of shards with rows.
+    n_parts : int
+        Number of parts, see `count_parts`.
     runner : Runner
 
     Raises
     ------
-    ConfigError
-        If there are more parts than shards with rows.
     PlanError
         If the weights would not fit in the memory of a worker.
     """
 
-    def __init__(self, rows: TrainingRows, config: DescentConfig, parts: int | None, runner: Runner) -> None:
+    def __init__(self, rows: TrainingRows, config: DescentConfig, n_parts: int, runner: Runner) -> None:
         data, manifest, limit = rows.data, rows.data.manifest, runner.memory_limit
-        most = sum(entry.rows > 0 for entry in manifest.shards)
-        if parts is not None and parts > most:
-            raise ConfigError(
-                f"parts={parts}, but only {most:,} of the shards have rows, and a shard belongs to one part; lower "
-                "parts, or featurize with a smaller blocksize"
-            )
+        counts = [entry.rows for entry in manifest.shards]
         if limit is not None:
             _check_memory(config, data, limit)
-        self.n_parts = parts or max(1, min(most, runner.n_threads))
-        self._runner = runner
-        shards = assign_shards([entry.rows for entry in manifest.shards], self.n_parts, rows.seed)
-        self._parts = [Part(number, self.n_parts, indices) for number, indices in enumerate(shards)]
+        self._runner, self._config, self._width = runner, config, data.shape[1]
+        self._momentum = min(MOMENTUM, 1 - 1 / n_parts)
+        shards = assign_shards(counts, n_parts, rows.seed)
+        self._parts = [Part(number, n_parts, indices) for number, indices in enumerate(shards)]
+        self._n_rounds = min(ROUNDS, *map(len, shards))
+        self._counts, self._seed = counts, rows.seed
         self._task = partial(
             EpochTask,
             data=data,
-            config=replace(config, n_descents=self.n_parts),
+            config=config,
             rows=partial(TrainingRows, fraction=rows.fraction, seed=rows.seed, shuffle_rows=rows.shuffle_rows),
         )
 
-    def __call__(self, weights: Weights, epoch: int) -> Weights:
-        """Run one epoch over all parts.
+    def begin(self, weights: Weights) -> None:
+        """Begin with weights of `zeros` or of a checkpoint; their arrays are changed."""
+        self._weights = weights
 
-        Parameters
-        ----------
-        weights : Weights
-            Initial weights of all parts; not changed.
-        epoch : int
-            Number of the epoch, from 0.
+    def zeros(self) -> Weights:
+        """Return initial weights, all zero."""
+        weights = Weights.zeros(self._config, self._width)
+        return replace(weights, before_coef=np.zeros_like(weights.coef), before_intercept=weights.intercept.copy())
 
-        Returns
-        -------
-        weights : Weights
-            Mean of the parts' weights, weighted by their rows, and of their means over the steps of all epochs, where
-            epoch t, from 1, counts t times. They depend only on data, options, seed and number of parts, bit for bit.
+    def weights(self) -> Weights:
+        """Return the mean of the parts' weights, and the mean over all steps, of which those of round t count t times.
+
+        They depend only on data, options, seed and number of parts, bit for bit.
+        """
+        return self._weights
+
+    def run_epoch(self, epoch: int) -> None:
+        """Run an epoch, numbered from 0, over all parts.
 
         Raises
         ------
@@ -190,44 +262,49 @@ class Averaging:
         ShardError
             If a shard cannot be read.
         """
-        task: Any = self._task(coef=weights.coef, intercept=weights.intercept, epoch=epoch)
-        before, n_rows = weights.steps, 0
-        # running means: w += (w_i - w) n_i / n, whose rounding depends on the order of parts only
-        mean = Weights(
-            np.zeros_like(weights.coef),
-            np.zeros_like(weights.intercept),
-            None if weights.mean_coef is None else weights.mean_coef.copy(),
-            weights.mean_intercept.copy(),
-            weights.loss.copy(),
+        for parts in zip(*(self._cut(part, epoch) for part in self._parts), strict=True):
+            self._add(self._runner.fold(self._task(epoch=epoch), self._ahead(), parts, join))
+
+    def _cut(self, part: Part, epoch: int) -> Iterator[Part]:
+        """Yield the part with the shards of each round."""
+        rows = [self._counts[shard] for shard in part.shards]
+        for chosen in assign_shards(rows, self._n_rounds, self._seed, epoch, part.number):
+            yield part._replace(shards=[part.shards[index] for index in chosen])
+
+    def _ahead(self) -> tuple[Any, Any]:
+        """Return the start of all parts, ahead of the last average; it takes the memory of the average before that."""
+        weights = self._weights
+        self._weights = replace(weights, before_coef=None, before_intercept=None)
+        share = 1 + self._momentum
+        return (
+            _moved(weights.before_coef, weights.coef, share),
+            _moved(weights.before_intercept, weights.intercept, share),
         )
 
-        def add(part: Weights) -> None:
-            nonlocal n_rows
-            if not part.steps:
-                return
-            n_rows += part.steps
-            of_epoch, late = part.steps / n_rows, part.steps / (EARLIER * before + n_rows)
-            shares = {"coef": of_epoch, "intercept": of_epoch, "mean_coef": late, "mean_intercept": late}
-            shares["loss"] = part.steps / (before + n_rows)
-            with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
-                for name, share in shares.items():
-                    if (value := getattr(mean, name)) is not None:
-                        _move(value, getattr(part, name), share)
-
-        self._runner.run(task, self._parts, InOrder(add))
-        return replace(mean, steps=before + n_rows) if n_rows else weights
-
-
-def _move(mean: NDArray[Any], towards: NDArray[Any], share: float) -> None:
-    """Move a mean by a share of the distance; a share of 1 gives the other value exactly."""
-    mean *= mean.dtype.type(1 - share)
-    mean += towards * mean.dtype.type(share)
+    def _add(self, results: Iterator[Any]) -> None:
+        """Add the sums of a round; each is received when the one before is used."""
+        weights, (coef, intercept, loss, steps) = self._weights, next(results)
+        if (means := next(results)) is not None:
+            share = steps / max(1, EARLIER * weights.steps + steps)
+            _moved(weights.mean_coef, means[0], share)
+            _moved(weights.mean_intercept, means[1], share)
+        next(results, None)  # ends the run
+        self._weights = replace(
+            weights,
+            coef=np.require(coef, requirements="W"),
+            intercept=np.require(intercept, requirements="W"),
+            loss=_moved(weights.loss, loss, steps / max(1, weights.steps + steps)),
+            steps=weights.steps + steps,
+            before_coef=weights.coef,
+            before_intercept=weights.intercept,
+        )
 
 
 def _check_memory(config: DescentConfig, data: ShardDataset, limit: int) -> None:
     width = data.shape[1]
-    # float32 tables: the received one, those of the descent with mean and lag, and those that are sent back
-    tables = 4 * width * config.n_lanes * (6 if config.average else 3)
+    # float32 tables: two results and the third that they become, or the start and those of the descent, with mean and
+    # lag; and a result that waits
+    tables = 4 * width * config.n_lanes * (7 if config.average else 4)
     buffers = min(BUFFERS_BYTES, BATCHES_BYTES + 4 * data.n_rows * int(data.spec["output"]["row_bytes"]))
     check_fits(
         tables + buffers,

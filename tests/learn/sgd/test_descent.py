@@ -179,10 +179,9 @@ def test_run_epoch__rows_of_any_length_and_weight_do_what_a_plain_loop_does(loss
     np.testing.assert_allclose(found.intercept[0], intercept, rtol=1e-3, atol=1e-4)
 
 
-def test_step_size__falls_by_the_root_of_the_typical_weight_and_grows_by_that_of_the_descents():
+def test_step_size__falls_by_the_root_of_the_typical_weight():
     length = LOSSES["hinge"][1]
     assert of("binary").step_size("hinge") == length
-    assert of("binary", n_descents=4).step_size("hinge") == 2 * length
     assert of("binary", typical_weight=9.0).step_size("hinge") == length / 3
     assert of("binary", typical_weight=0.25).step_size("hinge") == length
 

@@ -1,6 +1,10 @@
-"""Training on parts of the shards, averaged after every epoch."""
+"""Training on parts of the shards, averaged several times per epoch."""
 
 from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +21,7 @@ from dkfeat.learn.sgd import parallel as averaging
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights
 from dkfeat.learn.sgd.parallel import assign_shards
 from dkfeat.learn.sgd.rows import TrainingRows
+from dkfeat.store.shards.reader import ShardReader
 from tests.conftest import ROWS, libsvm_text
 from tests.engine.helpers import featurized
 from tests.faults.processes.saboteurs import KillInEpochs
@@ -109,13 +114,33 @@ def test_train__tells_of_parts_and_all_rows(folder):
     assert [entry["rows"] for entry in model.history] == [ROWS] * 3
     assert model.history[-1]["loss"] < model.history[0]["loss"]
     assert "parts" not in trained(folder).training
-    assert trained(folder, scheduler="threads", n_workers=2).training["parts"] == 2
-    n_shards = dkfeat.open_shards(folder).n_shards
-    assert trained(folder, scheduler="threads", n_workers=99).training["parts"] == n_shards
 
 
-@pytest.mark.parametrize("average", [True, False])
-def test_train__is_the_mean_of_the_parts_by_rows(average, folder):
+def test_train__parts_by_default_depend_on_rows_and_shards_alone(folder, monkeypatch, caplog):
+    def parts(n_workers):
+        return trained(folder, scheduler="threads", n_workers=n_workers).training["parts"]
+
+    alone = trained(folder, scheduler="threads", n_workers=2)
+    assert alone.training["parts"] == 1
+    assert bits(alone) == bits(trained(folder))
+    monkeypatch.setattr(averaging, "PART_ROWS", ROWS // 3)
+    assert parts(1) == parts(2) == parts(9) == 3
+    monkeypatch.setattr(averaging, "PART_ROWS", 2)
+    assert parts(2) == dkfeat.open_shards(folder).n_shards
+    assert not caplog.records
+
+
+def test_train__warns_of_parts_with_few_rows(folder, monkeypatch, caplog):
+    trained(folder, parts=3)
+    assert "parts=3 leaves 133 rows for each part; expect 5 or more points of accuracy less" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(averaging, "PART_ROWS", ROWS // 3)
+    trained(folder, parts=3)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("average", "n_parts"), [(True, 2), (True, 3), (False, 8)])
+def test_train__averages_parts_by_rows_with_momentum(average, n_parts, folder):
     data = dkfeat.open_shards(folder)
     settings = DescentConfig(
         task="binary",
@@ -124,34 +149,58 @@ def test_train__is_the_mean_of_the_parts_by_rows(average, folder):
         average=average,
         code_bits=6,
         scale=0.25,
-        n_descents=3,
     )
     rows = [entry.rows for entry in data.manifest.shards]
-    parts = [
-        TrainingRows(data, fraction=0, seed=5, shuffle_rows=None, shards=shards, part=number)
-        for number, shards in enumerate(assign_shards(rows, 3, 5))
-    ]
-    weights = Weights.zeros(settings, data.shape[1])
-    table, intercept = np.zeros(weights.coef.shape), np.zeros(settings.n_lanes)
-    mean_table, mean_intercept = table.copy(), intercept.copy()
-    for epoch in range(2):
-        start = Weights.zeros(settings, data.shape[1])
-        start = Weights(table.astype(np.float32), intercept, *(start.mean_coef, start.mean_intercept, start.loss))
-        found = [run_epoch(start, part.epoch(epoch), settings) for part in parts]
-        assert sum(part.steps for part in found) == ROWS
-        table = sum(part.coef.astype(float) * part.steps for part in found) / ROWS
-        intercept = sum(part.intercept * part.steps for part in found) / ROWS
+    parts, momentum = assign_shards(rows, n_parts, 5), min(0.8, 1 - 1 / n_parts)
+    n_rounds = min(4, *(len(shards) for shards in parts))
+    zeros = Weights.zeros(settings, data.shape[1])
+    table, intercept = np.zeros(zeros.coef.shape), np.zeros(settings.n_lanes)
+    before, before_intercept = table, intercept
+    mean_table, mean_intercept, seen = table.copy(), intercept.copy(), 0
+    for epoch, number in itertools.product(range(2), range(n_rounds)):
+        ahead = table + (table - before) * momentum
+        ahead_intercept = intercept + (intercept - before_intercept) * momentum
+        before, before_intercept = table, intercept
+        fresh = Weights.zeros(settings, data.shape[1])
+        start = replace(fresh, coef=ahead.astype(np.float32), intercept=ahead_intercept)
+        found = []
+        for part, shards in enumerate(parts):
+            chosen = assign_shards([rows[shard] for shard in shards], n_rounds, 5, epoch, part)[number]
+            of_round = [shards[index] for index in chosen]
+            of_part = TrainingRows(data, fraction=0, seed=5, shuffle_rows=None, shards=of_round, part=part)
+            found.append(run_epoch(start, of_part.epoch(epoch), settings))
+        steps = sum(part.steps for part in found)
+        table = sum(part.coef.astype(float) * part.steps for part in found) / steps
+        intercept = sum(part.intercept * part.steps for part in found) / steps
         if average:
-            # the second epoch counts twice
-            mean_table += (epoch + 1) * sum(part.mean_coef.astype(float) * part.steps for part in found)
-            mean_intercept += (epoch + 1) * sum(part.mean_intercept * part.steps for part in found)
+            # later rounds count more: at equal rows, round t counts t times
+            share = steps / (steps + 0.5 * seen)
+            of_round = sum(part.mean_coef.astype(float) * part.steps for part in found) / steps
+            mean_table += share * (of_round - mean_table)
+            of_round = sum(part.mean_intercept * part.steps for part in found) / steps
+            mean_intercept += share * (of_round - mean_intercept)
+        seen += steps
+    assert seen == 2 * ROWS
     if average:
-        table, intercept = mean_table / (3 * ROWS), mean_intercept / (3 * ROWS)
-    options = {"parts": 3, "epochs": 2, "average": average, "validation_fraction": None}
+        table, intercept = mean_table, mean_intercept
+    options = {"parts": n_parts, "epochs": 2, "average": average, "validation_fraction": None}
     for lane, variant in enumerate(settings.variants):
         model = trained(folder, loss=variant.loss, alpha=variant.alpha, **options)
         np.testing.assert_allclose(model.coef[0], table[:, lane] * 0.25, atol=1e-5)
         np.testing.assert_allclose(model.intercept, intercept[[lane]], atol=1e-5)
+
+
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_train__an_epoch_reads_each_shard_once(n_parts, folder, monkeypatch):
+    read, names = ShardReader.read, []
+
+    def recorded(reader, entry, *options, **only):
+        names.append(entry.name)
+        return read(reader, entry, *options, **only)
+
+    monkeypatch.setattr(ShardReader, "read", recorded)
+    trained(folder, parts=n_parts, epochs=2, scheduler="synchronous")
+    assert Counter(names) == dict.fromkeys((entry.name for entry in dkfeat.open_shards(folder).manifest.shards), 2)
 
 
 def test_train__holds_out_the_same_rows_in_parts(folder):
@@ -226,7 +275,6 @@ def test_train__refuses_parts(options, words, folder):
 @pytest.mark.cluster
 def test_cluster__gives_the_same_bits(folder, three_parts, cluster_client):
     assert bits(trained(folder, parts=3, client=cluster_client)) == three_parts
-    assert trained(folder, client=cluster_client).training["parts"] == 2
 
 
 @pytest.mark.cluster
