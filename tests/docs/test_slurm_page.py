@@ -5,15 +5,18 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 
+import dkfeat
 from dkfeat.config.execution import read_cluster
+from dkfeat.errors import TargetBusyError
 from tests.docs.pages import DOCS, run_page, texts
 from tests.engine.clusters.slurm_commands import write_commands
-from tests.programs import ROOT
+from tests.programs import ROOT, run_killed
 
 PAGE = (DOCS / "how-to" / "slurm.md").read_text(encoding="utf-8")
 
@@ -78,6 +81,23 @@ def one_job(home):
     data = [home / name / "data" for name in ("features", "features-2")]
     first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in data)
     assert first == second
+
+
+@pytest.mark.fault("C-04")
+def test_slurm_page__a_requeued_job_breaks_the_lock_that_it_left_on_another_host(tmp_path, tiny_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(tiny_folder / "a.svm", "rows.svm")
+    (job,) = (text for text in blocks("python") if "break_lock" in text)
+    elsewhere = "import socket; socket.gethostname = lambda: 'node-1'\n"
+    run_killed("before_manifest:1", [sys.executable, "-c", elsewhere + job], SLURM_JOB_ID="7")
+    assert dkfeat.status("features-3").holder.host == "node-1"
+    code = compile(job, "job", "exec")
+    for number in ("8", "7"):
+        monkeypatch.setenv("SLURM_JOB_ID", number)
+        with pytest.raises(TargetBusyError, match="node-1") if number == "8" else nullcontext():
+            exec(code, {"__name__": "__main__"})
+    assert dkfeat.status("features-3").state == "complete"
+    assert not list(tmp_path.glob("run-*"))
 
 
 def test_slurm_page__names_options_that_exist():
