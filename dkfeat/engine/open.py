@@ -13,9 +13,10 @@ from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.sources.base import Source
+from dkfeat.sources.find import check_contents
 from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
-from dkfeat.store.manifest.metadata import MODEL_FILE, kind_of, read_spec, spec_conflict_remedy
+from dkfeat.store.manifest.metadata import MODEL_FILE, kind_of, newest_manifest, read_spec, spec_conflict_remedy
 from dkfeat.store.manifest.model_folder import open_model_folder, parse_model_file, read_model_file
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.shards.codec import text_files
@@ -112,6 +113,10 @@ class Opened:
     """Source as the caller passed it."""
     files: tuple[SourceFile, ...]
     """Files of the source, as they were listed."""
+    new_files: tuple[SourceFile, ...] = ()
+    """Those of them that the target has not committed."""
+    number: int = 0
+    """Number of the target's newest manifest; 0 if nothing is committed."""
     target: tuple[str, Mapping[str, Any]] | None = None
     """Name and spec of the target, if it has one; every setting must agree with it."""
     like: tuple[str, Mapping[str, Any]] | None = None
@@ -160,14 +165,17 @@ def open_run(
     to = as_target(target)
     storage = to.open(beside=like)
     check_outside(to.path, to.storage_options if is_url(to.path) else None, kind=kind)
-    files = tuple(source.files())
+    files = tuple(source.files(checks=False))
     storage.keep_apart(files, source.patterns)
     storage.check_writable()
     check_target(storage)
     reporter = progress if isinstance(progress, Progress) else Progress(progress)
     with hold(storage) as lock, ExitStack() as closing, LazyRunner(client) as runners:
         context = Context(storage=storage, policy=to, lock=lock, runners=runners, reporter=reporter, closing=closing)
-        yield replace(read_existing(source, files, storage, like, to.storage_options), run=context)
+        opened = read_existing(source, files, storage, like, to.storage_options)
+        if source.kind != "shards":
+            check_contents(opened.new_files, source.storage_options)
+        yield replace(opened, run=context)
 
 
 def read_existing(
@@ -187,11 +195,14 @@ def read_existing(
             raise ConfigError(
                 f"{path} holds lines of text, whose numbers alone are in {DATA}/; give '{path}/*.{ending}'"
             )
-    opened = Opened(source=source, files=tuple(files))
+    opened = Opened(source=source, files=tuple(files), new_files=tuple(files))
     if storage is not None:
         spec, remedy = binding_spec(storage)
-        target = None if spec is None else (storage.url, spec)
-        opened = replace(opened, target=target, folders=(storage,), remedy=remedy)
+        opened = replace(opened, folders=(storage,), remedy=remedy)
+        if spec is not None:
+            opened = replace(opened, target=(storage.url, spec))
+            if (manifest := newest_manifest(storage)) is not None:
+                opened = replace(opened, new_files=manifest.new_files(files), number=manifest.number)
     if like is None:
         return opened
     taken = as_path(like, "like"), like_spec(like, options)

@@ -14,7 +14,7 @@ from dkfeat.blocks import SourceFile, Split
 from dkfeat.canonical import fingerprint
 from dkfeat.compiled.sampling.gcws import SWEPT_ROWS
 from dkfeat.engine.clusters.local import more_memory
-from dkfeat.engine.open import Opened, Target, as_target, read_existing
+from dkfeat.engine.open import Target, as_target, read_existing
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import PIECE_BYTES, Resolved, complete, inherit, scanned
 from dkfeat.engine.runners.open import open_runner
@@ -25,7 +25,7 @@ from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name
-from dkfeat.store.manifest.metadata import columns_of, newest_manifest
+from dkfeat.store.manifest.metadata import columns_of
 from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dkfeat.encoders._base import Encoder
     from dkfeat.encoders._columns import ColumnTable
     from dkfeat.maps import FeatureMap
-    from dkfeat.store.manifest.manifest import Manifest
 
 
 TEXT_FACTOR = 8
@@ -261,7 +260,7 @@ def plan(
     if not settings.needs_rows and (settings.source.is_resolved or settings.scan is not None):
         settings = complete(settings)
     warn_of_sizes(files)
-    warn_of_columns(settings.source, _new_files(opened)[1], source, opened.like)
+    warn_of_columns(settings.source, opened.new_files, source, opened.like)
     made = make_plan(settings, checked_splits(settings.source, files))
     return replace(
         made,
@@ -292,7 +291,7 @@ def plan_tasks(resolved: Resolved) -> Planned:
         If a task needs more memory than a worker may use.
     """
     context, source = resolved.opened.run, resolved.source
-    manifest, new = _new_files(resolved.opened)
+    new = resolved.opened.new_files
     warn_of_sizes(resolved.opened.files)
     if not (given := resolved.opened.source).is_resolved:  # else `inherit_row_options` has warned
         warn_of_columns(source, new, given, resolved.opened.like)
@@ -301,16 +300,9 @@ def plan_tasks(resolved: Resolved) -> Planned:
         if not resolved.runs_in_driver:
             make_plan(resolved, splits).check(context.runners.get().memory_limit)
         return Planned(resolved=resolved, splits=splits)
-    recorded = f"{META}/{plan_name(1 if manifest is None else manifest.number + 1)}"
+    recorded = f"{META}/{plan_name(resolved.opened.number + 1)}"
     is_recorded = not new or context.storage.size(recorded) is not None
     return Planned(resolved=resolved, splits=() if is_recorded else checked_splits(source, new))
-
-
-def _new_files(opened: Opened) -> tuple[Manifest | None, list[SourceFile]]:
-    """Return the newest manifest of the target, and the files that are not committed."""
-    manifest = None if opened.target is None else newest_manifest(opened.folders[0])
-    committed = set() if manifest is None else {entry.name for entry in manifest.sources}
-    return manifest, [file for file in opened.files if file.name not in committed]
 
 
 def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:

@@ -328,9 +328,9 @@ class Source(ABC):
         """True if all options are resolved, so that `read` can be called."""
         return not self.unresolved
 
-    def files(self) -> tuple[SourceFile, ...]:
-        """List the files in byte-wise order of their names; errors are those of `find_files`."""
-        return find_files(self.patterns, self.storage_options)
+    def files(self, *, checks: bool = True) -> tuple[SourceFile, ...]:
+        """List the files in byte-wise order of their names; see `find_files`."""
+        return find_files(self.patterns, self.storage_options, checks=checks)
 
     def inspect(self, files: Sequence[SourceFile]) -> Self:  # noqa: ARG002  # text has no metadata
         """Return the source with the options that its other options and the files' metadata determine."""

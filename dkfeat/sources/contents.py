@@ -48,7 +48,8 @@ def compression_of_name(name: str) -> str | None:
     >>> compression_of_name("day1.svm.gz")
     'gzip'
     """
-    return next((kind for ending, kind in COMPRESSIONS.items() if name.lower().endswith(ending)), None)
+    lowered = name.lower()
+    return next((kind for ending, kind in COMPRESSIONS.items() if lowered.endswith(ending)), None)
 
 
 def compression_of_magic(head: bytes) -> str | None:

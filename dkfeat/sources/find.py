@@ -42,7 +42,9 @@ _EQUAL_NAMES = (
 )
 
 
-def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> tuple[SourceFile, ...]:
+def find_files(
+    urlpaths: Iterable[str], storage_options: Mapping[str, Any] | None = None, *, checks: bool = True
+) -> tuple[SourceFile, ...]:
     """Find the files that paths, patterns and URLs name, in byte-wise order of their names.
 
     The path of an existing file is not a pattern, even with wildcards. In a glob pattern ``**`` matches folders at
@@ -59,6 +61,8 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
         Local paths and patterns, or fsspec URLs; all on one file system.
     storage_options : mapping, optional
         Options of fsspec.
+    checks : bool, default=True
+        Call `check_contents`.
 
     Returns
     -------
@@ -91,10 +95,16 @@ def find_files(urlpaths: Iterable[str], storage_options: Mapping[str, Any] | Non
     found = [(match.source_file(root), match.inode) for match in matches.values()]
     found.sort(key=lambda pair: os.fsencode(pair[0].name))
     files = tuple(file for file, _ in found)
-    for file, head in zip(files, _heads(files, storage_options), strict=True):
-        _check_magic(file, head)
+    if checks:
+        check_contents(files, storage_options)
     _warn_of_links(found)
     return files
+
+
+def check_contents(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None = None) -> None:
+    """Raise `ParseError` if the first bytes of a file contradict its suffix, such as gzip data in ``day1.svm``."""
+    for file, head in zip(files, _heads(files, storage_options), strict=True):
+        _check_magic(file, head)
 
 
 def _warn_of_links(found: Sequence[tuple[SourceFile, int]]) -> None:
@@ -245,7 +255,7 @@ def _fixed_part(pattern: str) -> str:
 
 def _heads(files: Sequence[SourceFile], storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
     """Read the first bytes of each file."""
-    if not is_url(files[0].url):
+    if not files or not is_url(files[0].url):
         for file in files:
             with open_bytes(file, storage_options) as raw:
                 yield raw.read(MAGIC_BYTES)

@@ -108,7 +108,7 @@ class ShardSource(Source):
         """Types of the columns that the shards keep, by their names."""
         return {name: kind for name, kind in self.reader.manifest.schema.items() if name not in RESERVED}
 
-    def files(self) -> tuple[SourceFile, ...]:
+    def files(self, *, checks: bool = True) -> tuple[SourceFile, ...]:  # noqa: ARG002 - inherited
         """List the shards in the manifest's order; `etag` is their SHA-256, by which a change is detected."""
         return tuple(
             SourceFile(name=entry.name, url=f"{self.urlpath}/{DATA}/{entry.name}", size=entry.size, etag=entry.sha256)

@@ -89,7 +89,7 @@ class StoredRows(ShardSource):
             notes.append(f"{n_excluded} that filters={filters!r:.100} exclude")
         return " and ".join(notes)
 
-    def files(self) -> tuple[SourceFile, ...]:
+    def files(self, *, checks: bool = True) -> tuple[SourceFile, ...]:  # noqa: ARG002 - inherited
         """List the files of the source, as `of_source` found them."""
         return tuple({file.name: file for split in self.planned for file in split.files}.values())
 

@@ -61,13 +61,13 @@ class ParquetSource(TableSource):
         """Paths, globs and URLs in which `files` looks for files; folders are searched at any depth."""
         return tuple(folder_pattern(path, self.storage_options) for path in self.urlpath)
 
-    def files(self) -> tuple[SourceFile, ...]:
-        """List the files in byte-wise order of their names; errors are those of `find_files`."""
+    def files(self, *, checks: bool = True) -> tuple[SourceFile, ...]:
+        """List the files in byte-wise order of their names; see `find_files`."""
         patterns = self.patterns
         for path, pattern in zip(self.urlpath, patterns, strict=True):
             if path != pattern and not is_url(path):
                 warn_of_other_endings(path)
-        found = super().files()
+        found = super().files(checks=checks)
         if patterns == self.urlpath:
             return found
         visible = tuple(file for file in found if not is_hidden(file.name))

@@ -151,8 +151,7 @@ def _plan(
     is_damaged: bool,
 ) -> tuple[int, BatchPlan | None]:
     """Resume a plan, or record one of what is new; return the number of the batch, and None if nothing is new."""
-    listed = set(manifest.records.sources["name"].to_pylist()) if manifest is not None else set()
-    new = [file for file in files if file.name not in listed]
+    new = tuple(files) if manifest is None else manifest.new_files(files)
     if manifest is not None and plan is None and not new:
         if is_damaged:
             storage.remove(SUCCESS)
@@ -163,7 +162,7 @@ def _plan(
     name = f"{META}/{plan_name(number)}"
     first = manifest.n_splits if manifest else 0
     if plan is None:
-        plan = BatchPlan(number=number, spec_fp=spec_fp, files=tuple(new), splits=numbered(splits, new, first))
+        plan = BatchPlan(number=number, spec_fp=spec_fp, files=new, splits=numbered(splits, new, first))
         text = plan.to_json()
         storage.remove(SUCCESS)  # not before, because an error of new files leaves the data set as it is
         storage.create(name, text)

@@ -6,9 +6,9 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources
 from dkfeat.store.manifest.records import ShardEntry, check
+
+if TYPE_CHECKING:
+    from dkfeat.blocks import SourceFile
 
 MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,12})\.json")
 
@@ -159,6 +162,11 @@ class Manifest(Head):
         """Return a copy without shards and sources, which is small, for tasks that are told which shards to read."""
         totals: dict[str, Any] = {"rows": 0, "nnz": 0, "n_empty_rows": 0}
         return replace(self, **totals, shards=Shards(EMPTY), sources=Sources(EMPTY))
+
+    def new_files(self, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
+        """Return the files that are no sources of the data set."""
+        names = set(self.records.sources["name"].to_pylist())
+        return tuple(file for file in files if file.name not in names)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all shards in bytes, by name."""

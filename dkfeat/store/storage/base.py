@@ -184,19 +184,27 @@ class Storage(ABC):
             If so; the message names the file or the pattern.
         """
         root = self.path_of(self.url)
+        assert root is not None
+        above, below = {str(path) for path in (root, *root.parents)}, f"{str(root).rstrip('/')}/"
+        places: dict[str, PurePath | None] = {}  # of the files' folders, as finding the place of a file takes long
         for file in files:
-            path = self.path_of(file.url)
-            if path is None or root is None:
+            folder, _, name = file.url.rpartition("/")
+            if folder not in places:
+                places[folder] = self.path_of(f"{folder}/")
+            if (place := places[folder]) is None:
                 continue
-            if root in path.parents or path in (root, *root.parents):
-                relation = "is inside" if root in path.parents else "is also the name, or a parent, of"
+            path = f"{str(place).rstrip('/')}/{name}".rstrip("/")
+            if not self.is_remote and os.path.islink(path):  # noqa: PTH114 -- a third of the time of a `Path`
+                path = str(self.path_of(path))
+            if (is_inside := path.startswith(below)) or path in above:
+                relation = "is inside" if is_inside else "is also the name, or a parent, of"
                 raise ConfigError(
                     f"source {file.name} {relation} the target {self.url}; choose another folder for the shards"
                 )
         for pattern in patterns:
             fixed, recursive, _ = pattern.partition("**")
-            path = self.path_of(fixed or ".") if recursive else None
-            if root is not None and path in (root, *root.parents):
+            searched = self.path_of(fixed or ".") if recursive else None
+            if searched in (root, *root.parents):
                 raise ConfigError(
                     f"the source's pattern {pattern} also searches the target {self.url}; "
                     "choose a folder outside its search area for the shards"

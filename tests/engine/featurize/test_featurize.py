@@ -21,6 +21,7 @@ from dkfeat.errors import (
     SourceNotFoundError,
     SpecConflictError,
 )
+from dkfeat.sources import find
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import dataset_state as state
 
@@ -218,17 +219,36 @@ def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
 
 
 @pytest.mark.fault("C-10")
-@pytest.mark.parametrize("place", [".", "data", "../in"])
+@pytest.mark.parametrize("place", [".", "data", "../in", "../link", "../folder-link"])
 def test_featurize__target_around_the_source_is_refused(place, tmp_path):
     target = tmp_path / "in"
     file = tmp_path / "in" / place / "a.svm"
+    if place == "../folder-link":
+        target.mkdir()
+        (tmp_path / "folder-link").symlink_to(target)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("1 1:1\n")
+    if place == "../link":
+        target.mkdir(exist_ok=True)
+        file.symlink_to(file.rename(target / "a.svm"))
     with pytest.raises(ConfigError, match="is inside the target"):
         featurized(str(file), target)
     assert not (target / "_dkfeat").exists()
     with pytest.raises(ConfigError, match="also searches the target"):
         featurized(str(tmp_path / "**" / "*.svm"), tmp_path / "features")
+
+
+def test_next_batch__reads_the_beginnings_of_new_files_alone(tmp_path, monkeypatch):
+    source, read = dkfeat.LibsvmSource(str(tmp_path / "*.svm"), n_features=9), []
+    check = find._check_magic
+    monkeypatch.setattr(find, "_check_magic", lambda file, head: read.append(file.name) or check(file, head))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.svm").write_text("1 1:1\n-1 2:1\n")
+        featurized(source, tmp_path / "features")
+    assert read == ["a.svm", "b.svm"]
+    (tmp_path / "c.svm").write_bytes(gzip.compress(b"1 1:1\n"))
+    with pytest.raises(ParseError, match="rename the file to match its content"):
+        featurized(source, tmp_path / "features")
 
 
 @pytest.mark.fault("S-03")
@@ -248,7 +268,7 @@ def test_featurize__parents_of_a_relative_target_are_made(source, tmp_path, monk
 def test_featurize__lists_the_source_once(source, tmp_path, monkeypatch):
     listed = []
     files = dkfeat.LibsvmSource.files
-    monkeypatch.setattr(dkfeat.LibsvmSource, "files", lambda self: listed.append(1) or files(self))
+    monkeypatch.setattr(dkfeat.LibsvmSource, "files", lambda self, **given: listed.append(1) or files(self, **given))
     featurized(source, tmp_path / "features")
     assert listed == [1]
     dkfeat.scan(source)

@@ -272,7 +272,7 @@ from dkfeat.sources import base
 n, folder = int(sys.argv[1]), sys.argv[2]
 listings = []
 find = base.find_files
-base.find_files = lambda *arguments: listings.append(1) or find(*arguments)
+base.find_files = lambda *given, **options: listings.append(1) or find(*given, **options)
 source = dkfeat.LibsvmSource(folder + "/source/*/*.svm")
 threads = ExecutionConfig(n_workers=2, scheduler="threads")
 gcws = dkfeat.GCWSFeatures(8, random_state=0)
