@@ -10,6 +10,7 @@
    copies are the pairs of the first rows whose exact min-max (GMM) kernel is at least 0.9.
 4. A night. To two million planted rows with 256 codes 1 % is added: the search that joins the new rows to the result of
    before, beside a search of all rows, both in folders; and the bytes that stay for the next one.
+5. Growth. Processor time of 100,000 and 800,000 rows with 256 codes, a fifth of them copies and a tenth near copies.
 
 Recall counts the pairs whose codes agree at least at the rate of the threshold. The S-curve is its expectation: the
 mean of `dkfeat.theory.bands.sharing_probability` at these pairs' rates. It takes codes as independent; if so many of a
@@ -41,7 +42,7 @@ from dkfeat.neighbors import Duplicates, duplicates
 from dkfeat.theory.bands import sharing_probability
 
 THRESHOLD, NONZEROS, COLUMNS = 0.8, 10, 100_000
-N_COMPONENTS, ROWS_PER_SECOND, RECALL_LOSS, NIGHT = (128, 512), 0.5e6, 0.01, 0.05
+N_COMPONENTS, ROWS_PER_SECOND, RECALL_LOSS, NIGHT, EXPONENT = (128, 512), 0.5e6, 0.01, 0.05, 1.1
 NOISE = {0.95: 0.064, 0.9: 0.132, 0.8: 0.28, 0.7: 0.448, 0.5: 0.864}  # by mean similarity of a near copy
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
 NEAR, COMPARED_ROWS = 0.9, 2000  # of real sets
@@ -51,13 +52,14 @@ MANY = 1000  # pairs of which a recall is compared with its target
 REPORT = Report("duplicates")
 
 
-def planted(n_rows: int) -> tuple[sp.csr_matrix, np.ndarray]:
+def planted(n_rows: int, copied: float = 0.05) -> tuple[sp.csr_matrix, np.ndarray]:
     """Make rows; also give the pairs of near copies, shape (strengths, pairs, 2), by descending similarity."""
     rng = np.random.default_rng(0)
     columns = np.sort(rng.integers(0, COLUMNS, (n_rows, NONZEROS)) // NONZEROS * NONZEROS + np.arange(NONZEROS))
     values = rng.lognormal(size=columns.shape)
     order = rng.permutation(n_rows)
-    near, copies, originals = order[: n_rows // 10], order[n_rows // 10 : n_rows * 3 // 20], order[n_rows // 2 :]
+    near, copies, _ = np.split(order, [n_rows // 10, n_rows // 10 + round(copied * n_rows)])
+    originals = order[n_rows // 2 :]
     of_near, of_copies = (rng.choice(originals, len(some), replace=False) for some in (near, copies))
     columns[near], columns[copies], values[copies] = columns[of_near], columns[of_copies], values[of_copies]
     noise = np.repeat(list(NOISE.values()), len(near) // len(NOISE))[:, None]
@@ -127,6 +129,20 @@ def night(folder: Path, n_rows: int) -> dict:
     stays = sum(path.stat().st_size for path in (folder / "night 0" / "index").rglob("*"))
     values = {"seconds": round(new, 3), "of_all_rows": round(full, 3), "share": round(new / full, 4)}
     return REPORT.emit("night", rows=n_rows, new_rows=n_rows // 100, **values, bytes_a_row=round(stays / n_rows))
+
+
+def growth(folder: Path, sizes: tuple[int, int]) -> dict:
+    seconds = []
+    for n_rows in sizes:
+        X, _ = planted(n_rows, copied=0.2)
+        dump_svmlight_file(X, np.ones(n_rows), str(folder / "rows.svm"), zero_based=True)
+        source = dkfeat.LibsvmSource(folder / "rows.svm", n_features=COLUMNS, zero_based=True)
+        data = featurized(source, folder / str(n_rows), 256)
+        seconds.append(
+            min(cpu_seconds(lambda data=data: duplicates(data, THRESHOLD, progress=False)) for _ in range(4))
+        )
+    exponent = np.log(seconds[1] / seconds[0]) / np.log(sizes[1] / sizes[0])
+    return REPORT.emit("growth", rows=sizes, seconds=[round(each, 2) for each in seconds], exponent=round(exponent, 3))
 
 
 def recall_of(data, found: Duplicates, threshold: float, pairs: np.ndarray) -> dict:
@@ -212,12 +228,15 @@ def main() -> int:
             planted_recalls += recalls(data, pairs)
         (folder / "night").mkdir()
         share = night(folder / "night", 2000 if quick else 2_000_000)["share"]
+        (folder / "growth").mkdir()
+        exponent = growth(folder / "growth", (500, 4000) if quick else (100_000, 800_000))["exponent"]
         reals = [real_set(name, paths[name], folder) for name in (["splice"] if quick else paths) if name in paths]
     print_table(planted_recalls)
     for record in speeds:
         million = record["rows_per_second"] / 1e6
         REPORT.mark(f"{record['codes']} codes, million rows a second", million, least=ROWS_PER_SECOND / 1e6)
     REPORT.mark("1 % new rows, share of a search of all", share, most=NIGHT)
+    REPORT.mark("30 % of rows have copies, exponent of time in rows", exponent, most=EXPONENT)
     for n_components in {record["codes"]: None for record in planted_recalls}:
         below = [shortfall(each) for each in planted_recalls if each["codes"] == n_components]
         REPORT.mark(f"{n_components} codes, recall below the S-curve", max(below), most=RECALL_LOSS)

@@ -5,11 +5,13 @@
 "tiny" runs the command on blocks of 2 kB, each of which is scanned and made a shard of, and subtracts what the command
 takes for a few of them. Processor time is that of all processes; other load of the machine can double it, therefore the
 least of the repeats is printed. "many" has the driver and the scheduler in one process and all workers in another; its
-tasks sleep as long as usual tasks compute.
+tasks sleep as long as usual tasks compute: first tasks that do nothing else, then those of a search for neighbours, of
+a search for duplicates and of a training in parts, on shards of few rows. Their busy share counts the sleep alone.
 """
 
 import argparse
 import asyncio
+import ctypes
 import logging
 import multiprocessing
 import os
@@ -19,18 +21,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dask
 import psutil
+import scipy.sparse as sp
 from distributed import Client, LocalCluster, Worker
 from marks import Report
-from text_workload import write_rcv1_like
+from text_workload import N_FEATURES, write_rcv1_like
 
+import dkfeat
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.config import ExecutionConfig
+from dkfeat.engine.runners import distributed
 from dkfeat.engine.runners.open import open_runner
+from dkfeat.neighbors import duplicates, search
+from dkfeat.neighbors.deduplication import runs, stages
 
 PARTS = ("tiny", "empty", "many")
 BLOCK, FEW, COMPONENTS = 2000, 40, 64
@@ -49,17 +60,36 @@ QUIET = {
 """What each of many workers in one process would otherwise do many times a second."""
 
 
+SHARDS_A_WORKER, EPOCHS = 8, 4
+QUERIES = 5 * 4096  # five batches
+
+
+def nothing(item: Any, stopped: Callable[[], bool]) -> None:
+    """Task that does nothing."""
+
+
 @dataclass(frozen=True)
-class Sleep:
-    """Task that waits between once and twice `least` seconds, different for each split."""
+class Slept:
+    """Seconds, and items, of all tasks that slept; shared by two processes."""
 
-    least: float
+    seconds: Any
+    items: Any
 
-    def __call__(self, split, stopped):  # noqa: ARG002 - the signature of a task
-        seconds = self.least * (1 + split.number * 0.618 % 1)
-        if seconds:
-            time.sleep(seconds)
-        return seconds
+    def run_batch(
+        self, run: Callable[..., Any], least: float, task: Any, items: Sequence[Any], stopped: Callable[[], bool]
+    ) -> tuple[float, list[Any]]:
+        """Sleep between once and twice `least` seconds for each item, then run them."""
+        seconds = 0.0
+        for item in items:
+            if getattr(item, "step", "item") == "item":  # other steps of a sum take no time to speak of
+                with self.items.get_lock():
+                    self.items.value += 1
+                    seconds += least * (1 + self.items.value * 0.618 % 1)
+        time.sleep(seconds)
+        with self.seconds.get_lock():
+            self.seconds.value += seconds
+        took, results = run(task, items, stopped)
+        return seconds + took, results
 
 
 emit = Report("workers").emit
@@ -114,7 +144,7 @@ def empty(n_tasks):
     driver, splits = psutil.Process(), splits_of(n_tasks)
     for settings in ({"scheduler": "threads", "n_workers": 2}, {"n_workers": 2, "threads_per_worker": 1}):
         with open_runner(ExecutionConfig(**settings)) as runner:
-            runner.run(Sleep(0), splits[:100], lambda *_: None)
+            runner.run(nothing, splits[:100], lambda *_: None)
             begin = peak = driver.memory_info().rss
             began, count = time.perf_counter(), 0
 
@@ -124,7 +154,7 @@ def empty(n_tasks):
                 if count % 100 == 0:
                     peak = max(peak, driver.memory_info().rss)
 
-            runner.run(Sleep(0), splits, done)
+            runner.run(nothing, splits, done)
             seconds = time.perf_counter() - began
             emit(
                 f"empty tasks, {runner.description}",
@@ -134,56 +164,92 @@ def empty(n_tasks):
             )
 
 
+def run_nothing(client, n_tasks):
+    with open_runner(client) as runner:
+        runner.run(nothing, splits_of(n_tasks), lambda *_: None)
+
+
+def cut_as_many_rows():
+    """Cut few rows into as many runs and partitions as a billion rows, in a search for duplicates."""
+    stages.RUN_ROWS, stages._TASK_KEYS, runs.PARTITION_ROWS = 1, 0, 1
+
+
 async def _host(address, n_workers):
     workers = [Worker(address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(n_workers)]
     await asyncio.gather(*workers)
     await asyncio.gather(*(worker.finished() for worker in workers))
 
 
-def host(address, n_workers):
+def host(address, n_workers, least, slept):
     """Run all workers in this process, until the scheduler closes them."""
     logging.getLogger("distributed").setLevel(logging.ERROR)
     dask.config.set(QUIET)
+    cut_as_many_rows()
+    distributed.run_batch = partial(slept.run_batch, distributed.run_batch, least)
     asyncio.run(_host(address, n_workers))
 
 
-def many(n_workers, n_tasks, least):
-    """Measure how long workers wait for tasks, and what the driver and the scheduler take."""
-    driver = psutil.Process()
+@contextmanager
+def crowd(n_workers, least):
+    """Start workers in one process; yield a function that measures a call with a client."""
+    spawn, driver = multiprocessing.get_context("spawn"), psutil.Process()
+    slept = Slept(spawn.Value(ctypes.c_double, 0.0), spawn.Value(ctypes.c_longlong, 0))
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        workers = multiprocessing.get_context("spawn").Process(target=host, args=(cluster.scheduler_address, n_workers))
+        workers = spawn.Process(target=host, args=(cluster.scheduler_address, n_workers, least, slept))
         workers.start()
         client.wait_for_workers(n_workers)
-        with open_runner(client) as runner:
-            runner.run(Sleep(0), splits_of(2 * n_workers), lambda *_: None)
-            hosted = psutil.Process(workers.pid)
-            cpu, main, hosted_cpu = driver.cpu_times(), time.thread_time(), hosted.cpu_times()
-            slept, began = [], time.perf_counter()
-            runner.run(Sleep(least), splits_of(n_tasks), lambda _, seconds: slept.append(seconds))
-            elapsed, main = time.perf_counter() - began, time.thread_time() - main
-            cpu, hosted_cpu = (
-                sum(after[:2]) - sum(before[:2])
-                for before, after in ((cpu, driver.cpu_times()), (hosted_cpu, hosted.cpu_times()))
+        run_nothing(client, 2 * n_workers)
+        hosted = psutil.Process(workers.pid)
+
+        def state():
+            cpu = [sum(process.cpu_times()[:2]) for process in (driver, hosted)]
+            return slept.seconds.value, slept.items.value, *cpu, time.thread_time(), time.perf_counter()
+
+        def measured(what, call):
+            before, rss = state(), driver.memory_info().rss
+            call(client)
+            seconds, n_tasks, cpu, hosted_cpu, main, elapsed = (
+                now - earlier for now, earlier in zip(state(), before, strict=True)
             )
+            emit(
+                f"many workers, {what}",
+                workers=n_workers,
+                tasks=n_tasks,
+                least_seconds=least,
+                tasks_per_second=round(n_tasks / elapsed),
+                busy=round(seconds / (n_workers * elapsed), 3),
+                driver_and_scheduler_ms=round(1000 * cpu / n_tasks, 2),
+                of_which_main_thread_ms=round(1000 * main / n_tasks, 2),
+                workers_ms=round(1000 * hosted_cpu / n_tasks, 2),
+                driver_growth_MB=round((driver.memory_info().rss - rss) / 1e6),
+                workers_MB=round(hosted.memory_info().rss / 1e6),
+                load=round(os.getloadavg()[0], 1),
+            )
+
+        yield measured
         client.retire_workers(close_workers=True)
         workers.join(30)
         workers.kill()
-    per_task = 1000 / n_tasks
-    emit(
-        "many workers",
-        workers=n_workers,
-        tasks=n_tasks,
-        least_seconds=least,
-        tasks_per_second=round(n_tasks / elapsed),
-        busy=round(sum(slept) / (n_workers * elapsed), 3),
-        driver_and_scheduler_ms=round(per_task * cpu, 2),
-        of_which_main_thread_ms=round(per_task * main, 2),
-        workers_ms=round(per_task * hosted_cpu, 2),
-        load=round(os.getloadavg()[0], 1),
-    )
+
+
+def many(folder, n_workers, n_tasks, least):
+    """Measure how long workers wait for tasks, and what the driver and the scheduler take."""
+    text, features = folder / "rows.svm", folder / f"features-{n_workers}"
+    if not features.exists():
+        write_rcv1_like(text, SHARDS_A_WORKER * n_workers * BLOCK)
+        source = dkfeat.LibsvmSource(text, n_features=N_FEATURES, zero_based=False, blocksize=BLOCK)
+        dkfeat.featurize(source, features, dkfeat.DartFeatures(COMPONENTS, random_state=0), progress=False)
+    queries = sp.random(QUERIES, N_FEATURES, 3 / N_FEATURES, "csr", "f4", 0)
+    sgd = dkfeat.SGD(epochs=EPOCHS, parts=n_workers)
+
+    with crowd(n_workers, least) as measured:
+        measured("tasks that sleep", lambda client: run_nothing(client, n_tasks))
+        measured("neighbours", lambda client: search(features, queries, client=client, progress=False))
+        measured("duplicates", lambda client: duplicates(features, 0.8, client=client, progress=False))
+        measured("training", lambda client: dkfeat.train(features, sgd, client=client, progress=False))
 
 
 def main():
@@ -206,8 +272,11 @@ def main():
     if "empty" in parts:
         empty(500 if args.quick else 100_000)
     if "many" in parts:
-        for n_workers in (4,) if args.quick else (50, 100, 200):
-            many(n_workers, 6 * n_workers if args.quick else 40 * n_workers, 0.05 if args.quick else 0.5)
+        cut_as_many_rows()
+        with tempfile.TemporaryDirectory() as temporary:
+            for n_workers in (4,) if args.quick else (50, 100, 200):
+                n_tasks, least = (6 * n_workers, 0.01) if args.quick else (40 * n_workers, 0.5)
+                many(Path(temporary), n_workers, n_tasks, least)
 
 
 if __name__ == "__main__":

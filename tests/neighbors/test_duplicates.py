@@ -1,4 +1,5 @@
 import sys
+from contextlib import contextmanager
 
 import dask
 import numpy as np
@@ -8,7 +9,7 @@ import scipy.sparse as sp
 import dkfeat
 from dkfeat.errors import ConfigError, ShardError
 from dkfeat.neighbors import duplicates
-from dkfeat.neighbors.deduplication import pairs, runs, stages
+from dkfeat.neighbors.deduplication import pairs, runs, stages, work_files
 from dkfeat.neighbors.deduplication.runs import BandRuns, Run
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
@@ -142,13 +143,29 @@ def test_duplicates__same_result_wherever_tasks_run_and_however_rows_are_cut(whe
     data = featurized(text, tmp_path / "shards", features, blocksize="20kB")
     monkeypatch.setattr(runs, "PARTITION_ROWS", 100)
     monkeypatch.setattr(stages, "RUN_ROWS", 1)
-    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(stages, "MOST_RUNS", 3)
+    for module in (runs, stages):
+        monkeypatch.setattr(module, "MOST_OPEN", 5)
+    monkeypatch.setattr(stages, "_TASK_KEYS", 0)
     monkeypatch.setattr(runs, "MERGED", 2)
+    monkeypatch.setattr(runs, "_ROW_BITS", 7)  # so that hashes make room for the rows of merged runs
     monkeypatch.setattr(runs, "_PAIRS", 5)
     monkeypatch.setattr(pairs, "_BATCH", 5)
+    monkeypatch.setattr(work_files, "_CHUNK", 50)
+    opened, counts = WorkFolder.opened, {"run": 1, "merged": 1}
+
+    @contextmanager
+    def counted(folder):
+        with opened(folder) as files:
+            yield files
+        for kind in counts:
+            counts[kind] = max(counts[kind], sum(name.startswith(f"{kind}-") for name in files.files))
+
+    monkeypatch.setattr(WorkFolder, "opened", counted)
     with running(where) as client:
         found = duplicates(data, client=client, progress=False)
-    assert data.n_shards > 1
+    assert data.n_shards > 5
+    assert 2 <= min(counts.values()) <= max(counts.values()) <= 5
     assert len(found.pairs) > 100
     assert_same(found, expected, ("pairs", "similarities", "groups", "n_candidates", "n_compared"))
 

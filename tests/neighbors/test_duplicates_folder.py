@@ -14,8 +14,9 @@ from sklearn.datasets import load_svmlight_file
 import dkfeat
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, ShardError, SpecConflictError, TargetBusyError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
+from dkfeat.neighbors.deduplication import groups as group_files
 from dkfeat.neighbors.deduplication import pairs as pair_tasks
-from dkfeat.neighbors.deduplication import stages, work_files
+from dkfeat.neighbors.deduplication import runs, stages
 from dkfeat.neighbors.deduplication.pairs import FindPairs
 from dkfeat.neighbors.deduplication.runs import BandRuns
 from dkfeat.store.commit.begin import hold
@@ -42,8 +43,8 @@ def folder(tmp_path_factory):
 
 def test_tables__hold_the_pairs_and_each_row_with_its_place(folder, tmp_path, monkeypatch):
     expected = duplicates(folder / "shards", progress=False)
-    monkeypatch.setattr(work_files, "MAX_PIECE_PAIRS", 1)
-    monkeypatch.setattr(work_files, "PIECE_ROWS", 40)
+    monkeypatch.setattr(group_files, "MAX_PIECE_PAIRS", 1)
+    monkeypatch.setattr(group_files, "PIECE_ROWS", 40)
     found = duplicates(folder / "shards", target=tmp_path / "out", progress=False)
     pairs, groups = (pq.read_table(tmp_path / "out" / name / "data").to_pandas() for name in ("pairs", "groups"))
     assert np.array_equal(pairs[["row", "other"]], expected.pairs)
@@ -164,11 +165,17 @@ class Interrupted(Exception):
 EXACT = ["read rows", "compare exactly"]
 
 
-@pytest.mark.parametrize("stage", ["hash", "find copies", "compare", *EXACT, "group", "write groups", "write pairs"])
+STAGES = ["hash", "merge", "find copies", "compare", "merge pairs", *EXACT, "group", "write groups", "write pairs"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_path, monkeypatch):
     shards = dkfeat.open_shards(folder / "shards")
     monkeypatch.setattr(stages, "RUN_ROWS", 1)
     monkeypatch.setattr(stages, "_TASK_KEYS", 0)
+    monkeypatch.setattr(stages, "MOST_RUNS", 3)
+    monkeypatch.setattr(stages, "MOST_OPEN", 6)
+    monkeypatch.setattr(runs, "MERGED", 2)
     search = partial(
         duplicates, shards, **({"verify": "exact", "source": str(folder / "*.svm")} if stage in EXACT else {})
     )
@@ -199,7 +206,9 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
     assert (tmp_path / "out" / "duplicates.json").read_bytes() == (tmp_path / "whole" / "duplicates.json").read_bytes()
     files = {path.name for path in (tmp_path / "out" / "index" / "data").iterdir()}
     assert {"codes", "groups-300", "copies-300"} == {name for name in files if not name.startswith("run-")}
-    left = {"hash": (shards.n_shards - 1, 13), "find copies": (0, 13), "compare": (0, 12)}.get(stage, (0, 0))
+    left = {"hash": (shards.n_shards - 1, 13), "merge": (0, 13), "find copies": (0, 13), "compare": (0, 12)}.get(
+        stage, (0, 0)
+    )
     assert found.bands.n_bands == 13
     assert (calls.count("add"), calls.count("find")) == left
 
@@ -207,7 +216,7 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
 def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "_EXACT_PAIRS", 100)
     monkeypatch.setattr(pair_tasks, "_COMPARED", 7)
-    for module in (work_files, stages):
+    for module in (group_files, stages):
         monkeypatch.setattr(module, "BLOCK_ROWS", 64)
     shards = dkfeat.open_shards(folder / "shards")
     options = {"n_features": N_COLUMNS, "dtype": np.float32, "zero_based": True}

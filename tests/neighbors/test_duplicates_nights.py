@@ -1,5 +1,6 @@
 """Searches for duplicates that follow new shards: equal to one search of all rows, however they came."""
 
+import hashlib
 import json
 import shutil
 from unittest import mock
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import dkfeat
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
 from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
-from dkfeat.neighbors.deduplication import runs, stages, work_files
+from dkfeat.neighbors.deduplication import groups, runs, stages
 from dkfeat.store.commit.begin import hold
 from tests.neighbors.rows import featurized, write
 
@@ -66,8 +67,9 @@ def files_of(out):
 )
 def test_nights__give_the_tables_of_one_search(night_of, searched, sizes, files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nights")
-    few_runs = mock.patch.multiple(runs, MOST_RUNS=3, MERGED=2, _PAIRS=7)
-    with few_runs, mock.patch.multiple(stages, **sizes):
+    few_runs = mock.patch.multiple(runs, MERGED=2, _PAIRS=7)
+    few_rows = mock.patch.object(groups, "RANGE_ROWS", 17)
+    with few_runs, few_rows, mock.patch.multiple(stages, MOST_RUNS=2, MOST_OPEN=4, **sizes):
         for night in range(4):
             new = [file for file, of in zip(files, night_of, strict=True) if of == night]
             if new:
@@ -146,6 +148,18 @@ def test_results__of_before_and_of_other_shards_are_not_added_to(files, tmp_path
             duplicates(tmp_path / "features", target=target, keep_earlier=True, progress=False)
 
 
+def test_index__has_the_bytes_of_earlier_versions(tmp_path):
+    for night in range(2):
+        rows = [f"1 {row % 5}:{1 + row // 5} {5 + row % 3}:{2 + night}\n" for row in [*range(50), *range(10)]]
+        (tmp_path / f"{night}.svm").write_text("".join(rows))
+        add(tmp_path, [tmp_path / f"{night}.svm"])
+        search(tmp_path, keep_earlier=True)
+    files = sorted((tmp_path / "out" / "index" / "data").iterdir())
+    assert [file.name for file in files] == ["codes", "copies-120", "groups-120", "kept-120", "run-0-60", "run-60-120"]
+    found = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    assert found == "4f4d14b12dafeb621ab24f45f9da404cf34e478aeca6c929447014d1cef78773", "new rows could not be joined"
+
+
 def test_damaged_index__is_an_error_that_names_the_file_and_changes_nothing(files, tmp_path):
     add(tmp_path, files[:5])
     search(tmp_path, keep_earlier=True)
@@ -172,7 +186,7 @@ def test_too_many_new_pairs__leave_the_earlier_result(files, tmp_path):
     add(tmp_path, files[:3])
     earlier, before = search(tmp_path).to_mapping(), tables(tmp_path / "out")
     add(tmp_path, files[3:])
-    with mock.patch.object(work_files, "MAX_PIECE_PAIRS", 1):
+    with mock.patch.object(groups, "MAX_PIECE_PAIRS", 1):
         for _ in range(2):
             with pytest.raises(ConfigError, match=r"many times more pairs than a file .* choose another target"):
                 search(tmp_path)

@@ -190,45 +190,70 @@ def sought_keys(keys: NDArray[np.uint64], sought: NDArray[np.uint64], low: np.ui
     return kept[: _keep_sought(owned(keys), owned(sought), low, kept)]
 
 
-@kernel
-def count_members(lowest: NDArray[Any], sizes: NDArray[Any]) -> None:
-    """Add 1 to the size of the group of each row; groups and sizes are by lowest row."""
-    for row in range(len(lowest)):
-        sizes[lowest[row]] += 1
+@inlined
+def _top(parents, first, row):
+    while row >= first and parents[row - first] != row:
+        above = np.int64(parents[row - first])
+        if above >= first:
+            above = np.int64(parents[above - first])
+            parents[row - first] = above
+        row = above
+    return row
 
 
 @kernel
-def join_pairs(parents: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64]) -> None:
-    """Join the groups of pairs of rows.
+def join_pairs(
+    parents: NDArray[Any], first: int, left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Join the groups of pairs of rows, of which only those from row `first` on are in memory.
 
     Parameters
     ----------
     parents : ndarray of shape (n_rows,), int32 or int64
-        A row of the same group for each row, at most the row itself; at first ``arange(n_rows)``.
+        A row of the same group for each row from `first` on, at most the row itself, which may be below `first`; at
+        first ``first + arange(n_rows)``.
+    first : int
+        Number of the first row in memory.
     left, right : ndarray of shape (n_pairs,), int64
         Rows of each pair.
+
+    Returns
+    -------
+    joined : ndarray of shape (2, n_joined), int64
+        Lower and higher rows of pairs below `first` whose groups are to be joined too.
 
     Examples
     --------
     >>> parents = np.arange(5)
-    >>> join_pairs(parents, np.array([3, 1]), np.array([4, 4]))
-    >>> find_lowest(parents)
+    >>> join_pairs(parents, 0, np.array([3, 1]), np.array([4, 4])).tolist()
+    [[], []]
     >>> parents.tolist()
-    [0, 1, 2, 1, 1]
+    [0, 1, 2, 1, 3]
+    >>> parents = np.arange(5, 8)
+    >>> join_pairs(parents, 5, np.array([3, 5, 1]), np.array([6, 7, 6])).tolist(), parents.tolist()
+    ([[1], [3]], [5, 3, 5])
     """
+    joined, n_joined = np.empty((2, len(left)), np.int64), 0
     for i in range(len(left)):
-        one, other = left[i], right[i]
-        while parents[one] != one:
-            parents[one] = parents[parents[one]]
-            one = np.int64(parents[one])
-        while parents[other] != other:
-            parents[other] = parents[parents[other]]
-            other = np.int64(parents[other])
-        parents[max(one, other)] = min(one, other)
+        one, other = _top(parents, first, left[i]), _top(parents, first, right[i])
+        if max(one, other) >= first:
+            parents[max(one, other) - first] = min(one, other)
+        elif one != other:
+            joined[0, n_joined], joined[1, n_joined] = min(one, other), max(one, other)
+            n_joined += 1
+    return joined[:, :n_joined]
 
 
 @kernel
-def find_lowest(parents: NDArray[Any]) -> None:
-    """Replace each row's parent by the lowest row of its group."""
+def find_lowest(parents: NDArray[Any], first: int, sizes: NDArray[np.int64]) -> None:
+    """Replace each row's parent by the lowest known row of its group, and add the sizes of rows to that of this row.
+
+    Sizes of rows of which a row below `first` is the lowest one are left as they are.
+    """
     for row in range(len(parents)):  # parents are lower rows, which are done already
-        parents[row] = parents[parents[row]]
+        if parents[row] >= first:
+            parents[row] = parents[parents[row] - first]
+        lowest = parents[row] - first
+        if 0 <= lowest < row:
+            sizes[lowest] += sizes[row]
+            sizes[row] = 0

@@ -25,6 +25,7 @@ from dkfeat.engine.tables import ORIGIN, TableJob, TableSpec, origin_columns, wr
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.maps._kernel_estimates import Codes
+from dkfeat.neighbors.deduplication.groups import PIECE_ROWS, Groups
 from dkfeat.neighbors.deduplication.index import WITHDRAWN, Index, end_search, withdraw
 from dkfeat.neighbors.deduplication.result import (
     GROUPS,
@@ -37,7 +38,7 @@ from dkfeat.neighbors.deduplication.result import (
     record_of,
 )
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Former, Found
-from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PIECE_ROWS, Groups, PairFiles, WorkFolder
+from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import open_codes
 from dkfeat.neighbors.table import table_schema
@@ -154,8 +155,9 @@ def duplicates(
     If the target is a URL or None, these files are in a temporary folder, which all workers see: in
     ``temporary-directory`` of Dask's configuration, else the system's. Then an interrupted search begins again, and for
     new shards all rows are searched and both tables written anew. With ``verify="exact"``, the rows that are compared
-    are in files meanwhile. A task holds the bands of a million rows, or a few million rows of one band; so does the
-    driver for a moment, and 9 bytes for each row of the data set.
+    are in files meanwhile. A task holds the bands of a million rows, or a few million rows of one band, and opens at
+    most 60 of these files; the driver holds the groups of eight million rows at a time, and with ``verify="exact"`` a
+    byte for each row of the data set.
 
     References
     ----------
@@ -251,7 +253,8 @@ def _write_tables(
     runner: Runner,
 ) -> None:
     """Add the new rows to both tables, replace the shards whose groups changed, and commit all by the record."""
-    changed = np.unique(np.searchsorted(search.data.first_rows, found.groups.changed(), side="right") - 1)
+    shards = (np.searchsorted(search.data.first_rows, rows, side="right") - 1 for rows in found.groups.changed())
+    changed = {shard for some in shards for shard in some.tolist()}
     storages = {name: _in(target, folder, name).open() for name in (PAIRS, GROUPS)}
     piece_rows = found.piece_rows
     if index.kept and (there := binding_spec(storages[PAIRS])[0]) is not None:
@@ -263,7 +266,7 @@ def _write_tables(
             )
     if not index.work.has(WITHDRAWN):
         withdraw(storages[PAIRS], index.former.n_shards, [])
-        withdraw(storages[GROUPS], index.former.n_shards, changed.tolist())
+        withdraw(storages[GROUPS], index.former.n_shards, changed)
         index.work.write(WITHDRAWN, [])
     firsts = _first_rows_in_files(ShardSource.of(search.data.shards))
     jobs: dict[str, Callable[..., TableJob]] = {

@@ -117,14 +117,14 @@ def _state(work: WorkFolder, name: str, size: int | None = None) -> tuple[int, s
 
     The file of codes may have those of further rows, of an interrupted search, after its first `size` bytes.
     """
-    values = work.values(name, np.uint8)
-    if name == CODES:
-        values = values[:size]
+    n = len(work.values(name, np.uint8))
+    if name == CODES and size is not None:
+        n = min(n, size)
     is_large = name == CODES or name.startswith("run-")
     sha256 = hashlib.sha256()
-    for part in (values[:_ENDS], values[-_ENDS:]) if is_large else (values,):
-        sha256.update(part.data)
-    return len(values), sha256.hexdigest()
+    for start in (0, max(0, n - _ENDS)) if is_large else range(0, n, _ENDS):
+        sha256.update(work.values(name, np.uint8)[start : min(start + _ENDS, n)].data)  # mapped anew: pages are memory
+    return n, sha256.hexdigest()
 
 
 def withdraw(storage: Storage, n_former: int, changed: Collection[int]) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkfeat.engine.runners.base import Stopped, until_stopped
+from dkfeat.neighbors.deduplication.groups import Groups
 from dkfeat.neighbors.deduplication.work_files import (
     FoundPairs,
-    Groups,
     PairFiles,
     PairTask,
     Part,
@@ -45,17 +45,18 @@ class FindCopies(PairTask):
 
     def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
         """See `PairTask.find`."""
-        hashes, rows = _without_copies(self.groups.former, self.files.buckets(self.files.bands.n_bands, part.number))
         keys = [np.empty(0, np.uint64)]
-        while len(rows):  # a second time only where rows with other codes have the same hash
-            if stopped():
-                raise Stopped
-            begins = np.concatenate([[True], hashes[1:] != hashes[:-1]])
-            left, right = rows[begins][np.cumsum(begins) - 1][~begins], rows[~begins]
-            equal = self.files.count_matches(left, right) == self.files.n_components
-            is_new = equal & (right >= self.files.n_former)
-            keys.append(pair_keys(left[is_new], right[is_new]))
-            hashes, rows = hashes[~begins][~equal], right[~equal]
+        with self.files.opened() as files:
+            hashes, rows = _without_copies(self.groups.former, files.buckets(files.bands.n_bands, part.number))
+            while len(rows):  # a second time only where rows with other codes have the same hash
+                if stopped():
+                    raise Stopped
+                begins = np.concatenate([[True], hashes[1:] != hashes[:-1]])
+                left, right = rows[begins][np.cumsum(begins) - 1][~begins], rows[~begins]
+                equal = files.count_matches(left, right) == files.n_components
+                is_new = equal & (right >= files.n_former)
+                keys.append(pair_keys(left[is_new], right[is_new]))
+                hashes, rows = hashes[~begins][~equal], right[~equal]
         found = np.concatenate(keys)
         return FoundPairs(found, np.full(len(found), self.similarity), len(found), len(found))
 
@@ -78,21 +79,23 @@ class FindPairs(PairTask):
         """See `PairTask.find`."""
         keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
         n_compared, n_candidates = 0, list[int]()
-        near = chain.from_iterable(self._near(number, n_candidates) for number in range(part.start, part.stop))
-        for left, right in until_stopped(_batches(near), stopped):
-            found = self.files.count_matches(left, right)
-            kept = found >= self.least_count
-            keys.append(pair_keys(left[kept], right[kept]))
-            similarities.append(self.similarities[found[kept]])
-            n_compared += len(found)
+        with self.files.opened() as files:
+            numbers = range(part.start, part.stop)
+            near = chain.from_iterable(self._near(files, number, n_candidates) for number in numbers)
+            for left, right in until_stopped(_batches(near), stopped):
+                found = files.count_matches(left, right)
+                kept = found >= self.least_count
+                keys.append(pair_keys(left[kept], right[kept]))
+                similarities.append(self.similarities[found[kept]])
+                n_compared += len(found)
         return FoundPairs(np.concatenate(keys), np.concatenate(similarities), sum(n_candidates), n_compared)
 
-    def _near(self, number: int, n_candidates: list[int]) -> Iterator[NDArray[np.int64]]:
+    def _near(self, files: BandRuns, number: int, n_candidates: list[int]) -> Iterator[NDArray[np.int64]]:
         """Yield the pairs to compare of a band in a partition, a few at a time; append the number of candidates."""
-        hashes, rows = _without_copies(self.groups, self.files.buckets(*divmod(number, self.files.n_parts)))
-        is_new = rows >= self.files.n_former
+        hashes, rows = _without_copies(self.groups, files.buckets(*divmod(number, files.n_parts)))
+        is_new = rows >= files.n_former
         n_candidates.append(_count_pairs(hashes) - _count_pairs(hashes[~is_new]))
-        most = MAX_COMPARISONS * (self.files.n_rows // self.files.n_parts)
+        most = MAX_COMPARISONS * (files.n_rows // files.n_parts)
         return (rows[pairs] for pairs in _neighbors(hashes, is_new, most))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product, starmap
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
@@ -31,15 +31,16 @@ PARTITION_ROWS = 1 << 22
 RUN_ROWS = 1 << 20
 """Number of rows of a run, at most unless a single shard has more; a run has whole shards."""
 MOST_RUNS = 30
-"""Maximum number of runs of former rows, and of new ones, as long as runs may be merged."""
+"""Maximum number of runs of new rows."""
+MOST_OPEN = 60
+"""Maximum number of runs that a task opens, former ones and new ones."""
 MERGED = 16
-"""Number of runs that are merged."""
+"""Number of runs that are merged, unless there are very many."""
 CODES = "codes"
-_ROW_BITS, _PART_BITS = 24, 8  # of a key, and of the partitions of which a run has the places
-_ROW, _HASH = np.uint64((1 << _ROW_BITS) - 1), np.uint64((1 << 64) - (1 << _ROW_BITS))
+_ROW_BITS, _PART_BITS = 24, 8  # of a key, at least, and of the partitions of which a run has the places
 _NO_KEY = np.uint64(2**64 - 1)  # of an empty row; no run has so many rows
 _NONE = np.empty(0, np.uint64)
-_MERGED_PARTS = 16  # of a band, which are merged one after another
+_MERGED_PARTS = 16  # of a band, at least, which are merged one after another
 _PAIRS = 65_536  # pairs for which the file of codes is mapped at a time: the pages that they touch count as memory
 
 
@@ -58,6 +59,11 @@ class Run(NamedTuple):
     def n_rows(self) -> int:
         """Number of rows."""
         return self.stop - self.first
+
+    @property
+    def row_bits(self) -> int:
+        """Number of low bits of a key that tell the row; of 2^24 to 2^32 rows, high bits of the hash make room."""
+        return max(_ROW_BITS, (self.n_rows - 1).bit_length())
 
     def has(self, other: Run) -> bool:
         """Return True if the rows of another run, which are all or none of this one's, are of this one."""
@@ -79,38 +85,51 @@ def plan_runs(firsts: Sequence[int], n_former: int, most: int) -> list[Run]:
         if runs and runs[-1].stop == first and stop - runs[-1].first <= most:
             runs[-1] = Run(runs[-1].first, stop)
         else:
-            runs += [Run(at, min(at + int(_ROW), stop)) for at in range(first, stop, int(_ROW))]
+            most_rows = (1 << _ROW_BITS) - 1
+            runs += [Run(at, min(at + most_rows, stop)) for at in range(first, stop, most_rows)]
     return runs
 
 
-def plan_merges(runs: Sequence[Run]) -> list[Run]:
-    """Choose runs to merge, those with the fewest rows first; no run is part of two.
+def plan_merges(runs: Sequence[Run], most: int) -> list[list[Run]]:
+    """Choose runs to merge until at most `most` are left; those of one round do not overlap.
+
+    Of runs with about as many rows, the first are merged first, so that few are left between merged ones.
 
     Examples
     --------
-    >>> runs = [Run(at, at + 1) for at in range(MOST_RUNS + 2)]
-    >>> plan_merges(runs)
-    [Run(first=0, stop=16)]
-    >>> plan_merges(runs[:MOST_RUNS])
-    []
+    >>> plan_merges([Run(at, at + 1) for at in range(32)], most=30)
+    [[Run(first=0, stop=16)]]
+    >>> [len(merges) for merges in plan_merges([Run(at, at + 1) for at in range(955)], most=30)]
+    [29, 2]
     """
-    merged: list[Run] = []
-    joined = [Run(some[0].first, some[-1].stop) for some in zip(*(runs[at:] for at in range(MERGED)), strict=False)]
-    for run in sorted(joined, key=lambda run: (run.n_rows, run)):
-        is_free = not any(run.has(other) or other.has(run) for other in merged)
-        if is_free and run.n_rows < int(_ROW) and len(runs) - len(merged) * (MERGED - 1) > MOST_RUNS:
-            merged.append(run)
-    return merged
+    left, rounds = [*runs], list[list[Run]]()
+    while len(left) > most:
+        width = min(max(MERGED, -(-len(left) // most)), len(left), MOST_OPEN)
+        joined = [Run(some[0].first, some[-1].stop) for some in zip(*(left[at:] for at in range(width)), strict=False)]
+        merged: dict[int, Run] = {}
+        for at in sorted(range(len(joined)), key=lambda at: (joined[at].n_rows.bit_length(), at)):
+            is_free = not any(near in merged for near in range(at - width + 1, at + width))
+            if is_free and len(left) - len(merged) * (width - 1) > most:
+                merged[at] = joined[at]
+        rounds.append(sorted(merged.values()))
+        left = after_merges(left, rounds[-1])
+    return rounds
+
+
+def after_merges(runs: Sequence[Run], merged: Sequence[Run]) -> list[Run]:
+    """Return the runs that are left, with the merged ones."""
+    return sorted([*merged, *(run for run in runs if not any(each.has(run) for each in merged))])
 
 
 @dataclass(frozen=True, slots=True)
 class BandRuns:
     """Codes of all rows in one file, and runs: files with the keys of the bands and of all codes of consecutive rows.
 
-    A key has the high bits of a band's hash, and the row, counted from the first one of its run, in its low bits. Rows
-    with equal high bits are a bucket. All codes are a further band, the last one, whose buckets hold copies. A run
-    begins with the places of the partitions of each band; in a band, keys are sorted. Empty rows have no keys. The
-    codes of a run have their place in the file, which does not change, and they are on disk before its keys are.
+    A key has 40 bits of a band's hash, and the row, counted from the first one of its run, in its low bits. Rows with
+    equal hashes are a bucket. All codes are a further band, the last one, whose buckets hold copies. A run begins with
+    the places of the partitions of each band, which are those of the 8 high bits of the hash; in a partition, keys are
+    sorted. If the row takes more than 24 bits, as many of these 8 are left out. Empty rows have no keys. The codes of a
+    run have their place in the file, which does not change, and they are on disk before its keys are.
     """
 
     work: WorkFolder
@@ -174,14 +193,22 @@ class BandRuns:
         if self.work.has(merged.name):
             return
         runs = [run for run in self.runs if merged.has(run)]
+        n_parts = max(_MERGED_PARTS, 1 << (merged.row_bits - _ROW_BITS))
+        with self.opened() as files:
 
-        def keys(band: int, part: int) -> NDArray[np.uint64]:
-            parts = [self._slice(run, band, part, _MERGED_PARTS) + np.uint64(run.first - merged.first) for run in runs]
-            return np.sort(np.concatenate(parts))
+            def keys(band: int, part: int) -> NDArray[np.uint64]:
+                moved = (files.keys(run, band, part, n_parts, merged.first, merged.row_bits) for run in runs)
+                return np.sort(np.concatenate([*moved]))
 
-        head = np.sum([self._places(self.work.values(run.name, np.uint64)) for run in runs], axis=0)
-        parts = until_stopped(product(range(self.bands.n_bands + 1), range(_MERGED_PARTS)), stopped)
-        self.work.write(merged.name, chain([head], starmap(keys, parts)))
+            head = np.sum([files._places(files.work.values(run.name, np.uint64)) for run in runs], axis=0)
+            parts = until_stopped(product(range(self.bands.n_bands + 1), range(n_parts)), stopped)
+            self.work.write(merged.name, chain([head], starmap(keys, parts)))
+
+    @contextmanager
+    def opened(self) -> Iterator[Self]:
+        """Open each file once, when it is first read, until the end of a task."""
+        with self.work.opened() as work:
+            yield replace(self, work=work)
 
     def _places(self, values: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the places at the head of a run, shape (n_bands + 1, 2 ** _PART_BITS + 1)."""
@@ -195,18 +222,24 @@ class BandRuns:
         start, stop = places[band, [part * width, (part + 1) * width]] + places.size
         return values[start:stop]
 
+    def keys(self, run: Run, band: int, part: int, n_parts: int, first: int, row_bits: int) -> NDArray[np.uint64]:
+        """Return the keys of a band in a partition of a run, with rows that are counted from row `first`."""
+        return _moved(self._slice(run, band, part, n_parts), run.row_bits, run.first - first, row_bits)
+
     def buckets(self, band: int, part: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the hashes and rows of a partition's buckets with several rows and a new one, in order."""
-        new = [run for run in self.runs if run.first >= self.n_former]
-        keys = [(run, self._slice(run, band, part, self.n_parts)) for run in new]
-        if len(new) < len(self.runs):
-            sought = np.sort(np.concatenate([_NONE, *(some for _, some in keys)]))
-            former = (run for run in self.runs if run.first < self.n_former)
-            keys += [(run, sought_keys(self._slice(run, band, part, self.n_parts), sought, _ROW)) for run in former]
-        # the bits of the partition make room for those of all rows
-        shift, low = np.uint64(self.part_bits), np.uint64((1 << (_ROW_BITS + self.part_bits)) - 1)
-        numbered = [((some & _HASH) << shift) + ((some & _ROW) + np.uint64(run.first)) for run, some in keys]
-        shared = shared_keys(np.concatenate([_NONE, *numbered]), low)
+        given = band, part, self.n_parts
+        row_bits = _ROW_BITS + self.part_bits  # the bits of the partition make room for the numbers of all rows
+        keys = [self.keys(run, *given, 0, row_bits) for run in self.runs if run.first >= self.n_former]
+        if len(keys) < len(self.runs):
+            hashes = np.sort(np.concatenate([_NONE, *keys])) >> np.uint64(row_bits)
+            for run in self.runs[: len(self.runs) - len(keys)]:
+                known = np.uint64(part << (64 - self.part_bits + run.row_bits - _ROW_BITS) & int(_NO_KEY))
+                sought = hashes << np.uint64(run.row_bits) | known
+                some = sought_keys(self._slice(run, *given), sought, _low(run.row_bits))
+                keys.append(_moved(some, run.row_bits, run.first, row_bits))
+        low = _low(row_bits)
+        shared = shared_keys(np.concatenate([_NONE, *keys]), low)
         return shared & ~low, (shared & low).astype(np.int64)
 
     def count_matches(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -226,3 +259,14 @@ def _head(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     bounds, n_keys = np.arange(1, 1 << _PART_BITS, dtype=np.uint64) << np.uint64(64 - _PART_BITS), keys.shape[1]
     places = [[0, *np.searchsorted(band, bounds).tolist(), n_keys] for band in keys]
     return np.array(places, np.int64) + n_keys * np.arange(len(keys))[:, None]
+
+
+def _low(row_bits: int) -> np.uint64:
+    """Return the mask of the bits of a key that tell the row."""
+    return np.uint64((1 << row_bits) - 1)
+
+
+def _moved(keys: NDArray[np.uint64], row_bits: int, offset: int, to_bits: int) -> NDArray[np.uint64]:
+    """Return keys with an offset added to their rows, which get another number of bits."""
+    hashes: NDArray[np.uint64] = keys >> np.uint64(row_bits) << np.uint64(to_bits)
+    return hashes + ((keys & _low(row_bits)) + np.uint64(offset))

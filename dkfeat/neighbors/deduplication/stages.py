@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dkfeat.engine.scan import run_stage
+from dkfeat.neighbors.deduplication.groups import BLOCK_ROWS, Groups, count_in_blocks
 from dkfeat.neighbors.deduplication.pairs import (
     MAX_COMPARISONS,
     STANDARD_ERRORS,
@@ -22,20 +23,16 @@ from dkfeat.neighbors.deduplication.pairs import (
 )
 from dkfeat.neighbors.deduplication.runs import (
     CODES,
+    MOST_OPEN,
+    MOST_RUNS,
     RUN_ROWS,
     BandRuns,
     Run,
+    after_merges,
     plan_merges,
     plan_runs,
 )
-from dkfeat.neighbors.deduplication.work_files import (
-    BLOCK_ROWS,
-    Counts,
-    Groups,
-    PairFiles,
-    Part,
-    count_in_blocks,
-)
+from dkfeat.neighbors.deduplication.work_files import Counts, PairFiles, Part
 from dkfeat.neighbors.exact import RowsInMemory
 from dkfeat.neighbors.scan import sampled_map
 from dkfeat.theory.bands import sharing_probability
@@ -52,6 +49,7 @@ if TYPE_CHECKING:
 
 _KEY_BYTES = 8
 _TASK_KEYS, _PASSED = 1 << 18, 64  # new keys that are compared by a task; as many former keys are passed in that time
+_MERGE_STEPS = 3  # of all merges, between which merged files are removed
 _EXACT_PAIRS = 1 << 18  # pairs of a task that compares exactly, and at most those of one block of rows more
 
 
@@ -70,6 +68,8 @@ class Found(NamedTuple):
     pairs: PairFiles
     groups: Groups
     runs: tuple[Run, ...]
+    sizes: dict[str, int]
+    """Numbers of groups of several rows and of kept rows, and of rows in the largest group."""
     piece_rows: int
     """Number of rows whose pairs make a file of moderate size."""
     n_copies: int
@@ -110,7 +110,7 @@ class DuplicateSearch:
             "expected_recall": self._expected_recall,
             "n_rows": self.data.n_rows,
             "n_copies": found.n_copies,
-            **found.groups.count(),
+            **found.sizes,
             **found.counts._asdict(),
             "n_pairs": n_pairs,
         }
@@ -136,30 +136,52 @@ class DuplicateSearch:
         most = MAX_COMPARISONS * n_rows
         self.report.note(f"{n_copies:,} copies; of other rows, at most {most:,} pairs are compared for each band")
         counts = self._stage("compare", compare, parts, runner)
-        pairs = PairFiles(work, copies.names + near.names)
+        pairs = self._merged(PairFiles(work, copies.names + near.names), runner)
         if self.source is not None:
-            pairs = self._compare_exactly(pairs, self.source, runner)
+            pairs = self._merged(self._compare_exactly(pairs, self.source, runner), runner)
         with self.report.stage("group", total_tasks=1, total_bytes=1) as stage:
-            piece_rows = groups.find(pairs)
+            sizes, piece_rows = groups.find(pairs)
             stage.advance(rows=n_new, source_bytes=1)
         counts = Counts(*map(add, former.counts, counts))
-        return Found(pairs, groups, files.runs, piece_rows, n_copies, counts)
+        return Found(pairs, groups, files.runs, sizes, piece_rows, n_copies, counts)
 
     def _hash(self, work: WorkFolder, runner: Runner, former: Former) -> BandRuns:
-        """Write the codes and runs of the new rows, and merge runs."""
+        """Write the codes and runs of the new rows, and merge runs.
+
+        New runs are removed once they are merged, so that there are keys of a third of the rows twice.
+        """
         n_rows, firsts = self.data.n_rows, self.data.first_rows.tolist()
         work.path(CODES).touch()
         files = BandRuns(work, n_rows, former.n_rows, self.codes.n_components, self.codes.bits, self.bands)
         new = plan_runs(firsts, former.n_rows, RUN_ROWS)
-        self._stage("hash", partial(files.write_run, self.data), new, runner)
-        found: list[Run] = []
-        for runs in (former.runs, new):
-            left = [*runs]
-            while merges := plan_merges(left):
-                self._stage("merge", replace(files, runs=tuple(left)).merge, merges, runner)
-                left = sorted([*merges, *(run for run in left if not any(merged.has(run) for merged in merges))])
-            found += left
-        return replace(files, runs=tuple(found))
+        rounds = plan_merges(new, MOST_RUNS)
+
+        def missing(runs: Sequence[Run], later: Sequence[Sequence[Run]]) -> list[Run]:
+            merges = [*chain.from_iterable(later)]
+            return [run for run in runs if not any(each.has(run) and work.has(each.name) for each in merges)]
+
+        self._stage("hash", partial(files.write_run, self.data), missing(new, rounds), runner)
+        for number, merges in enumerate(rounds):
+            left = missing(merges, rounds[number + 1 :])
+            for some in filter(None, (left[at::_MERGE_STEPS] for at in range(_MERGE_STEPS))):
+                self._stage("merge", replace(files, runs=tuple(new)).merge, some, runner)
+                for run in set(new) - set(after_merges(new, some)):
+                    work.remove(run.name)
+            new = after_merges(new, merges)
+        left = [*former.runs]  # whose files stay until the record of this search
+        for merges in plan_merges(left, MOST_OPEN - len(new)):
+            self._stage("merge", replace(files, runs=tuple(left)).merge, merges, runner)
+            left = after_merges(left, merges)
+        return replace(files, runs=(*left, *new))
+
+    def _merged(self, pairs: PairFiles, runner: Runner) -> PairFiles:
+        """Merge files of pairs until a task opens few."""
+        while len(pairs.names) > MOST_OPEN:
+            bounds = enumerate(pairwise([*range(0, len(pairs.names), MOST_OPEN), len(pairs.names)]))
+            parts = [Part(number, 1, start, stop) for number, (start, stop) in bounds]
+            self._stage("merge pairs", pairs.merge, parts, runner)
+            pairs = replace(pairs, names=tuple(map(pairs.merged_name, parts)))
+        return pairs
 
     def _parts_of_bands(self, files: BandRuns) -> list[Part]:
         """Divide the partitions of all bands into tasks that are not too small; band 0 has the first partitions."""
