@@ -22,8 +22,9 @@ PAGE = (DOCS / "how-to" / "slurm.md").read_text(encoding="utf-8")
 
 
 def small_blocks(text):
-    """The commands with a blocksize at which few rows make several shards."""
-    return text.replace("dkfeat featurize", "dkfeat featurize --blocksize 16KiB")
+    """The commands with a blocksize at which few rows make several shards, and as many parts as many rows have."""
+    text = text.replace("dkfeat featurize", "dkfeat featurize --blocksize 16KiB")
+    return text.replace("dkfeat train features --out", "dkfeat train features --parts 2 --out")
 
 
 SRUN = """#!/usr/bin/env bash

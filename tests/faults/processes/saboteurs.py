@@ -44,7 +44,7 @@ class Sabotage(WorkerPlugin):
     name: str = "sabotage"
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
-        publish, create, link = job._publish, LocalStorage.create, local._link_or_rename
+        publish, create, link = job.publish_piece, LocalStorage.create, local._link_or_rename
 
         def publish_later(given, split, *more):
             self._act_in(split.number)
@@ -59,7 +59,7 @@ class Sabotage(WorkerPlugin):
             return link(temporary, base, *more)
 
         if self.at == "publish":
-            job._publish = publish_later
+            job.publish_piece = publish_later
         elif self.at == "create":
             LocalStorage.create = create_later
         else:
