@@ -200,10 +200,11 @@ class NeighborsConfig(Settings):
     rerank: Positive | None = None
     """Compare this many rows exactly with each query, such as 100; needs the source of SHARDS. Left out: similarities
     are estimated from codes."""
+    method: Literal["exact", "graph"] = "exact"
+    """Without QUERIES: compare each row with all, or make an approximate graph by bands of codes and neighbours of
+    neighbours, which is much faster from 100,000 rows on."""
     source: str | tuple[str, ...] | None = None
     """Files from which SHARDS were made, to compare rows exactly. Repeatable."""
-    query_source: str | tuple[str, ...] | None = None
-    """Files from which QUERIES were made, if these are shards, to compare rows exactly. Repeatable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,7 +236,9 @@ def rows_to_compare(
     Raises
     ------
     ConfigError
-        If the source is missing or not needed, or as from `rows_of`.
+        If the source is missing or not needed, or an array of another shape, or of rows whose codes differ.
+    SpecConflictError
+        As from `RowsOfSource.of`.
     """
     if is_exact and source is None:
         raise ConfigError(
@@ -244,19 +246,8 @@ def rows_to_compare(
         )
     if not is_exact and source is not None:
         raise ConfigError(f"a source is given, but nothing is read from it; pass {option}, or no source")
-    return rows_of(data, source, storage_options) if is_exact else None
-
-
-def rows_of(data: ShardDataset, source: Any, storage_options: Mapping[str, Any] | None) -> Rows:
-    """Return the rows from which shards were made, from an array or sparse matrix of them, or from their source.
-
-    Raises
-    ------
-    ConfigError
-        If an array has another shape, or the codes of its first or last rows differ.
-    SpecConflictError
-        As from `RowsOfSource.of`.
-    """
+    if source is None:
+        return None
     if not hasattr(source, "shape"):
         return RowsOfSource.of(data, source, None if isinstance(source, Source) else storage_options)
     X = rows_as_csr(source if data.encoder is None else data.encoder.rows_for_map(source), name="source")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import dask
 import numpy as np
 
 from dkfeat.blocks import PackedCodes
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
+    from dkfeat.engine.open import Target
     from dkfeat.engine.progress import Progress
     from dkfeat.engine.runners.base import Runner
     from dkfeat.maps._sampled import SampledMap
@@ -39,6 +43,8 @@ QUERIES = 4096
 _KEPT = 1 << 23  # best rows of all queries that a task holds
 _ROWS = 65_536  # rows of a shard that are compared at a time
 _TASKS = 1 << 16  # maximum number of tasks of a run, unless one batch has more
+GRAPH_STAGE = "search by graph, recall "
+"""Beginning of the name of a stage in progress reports and logs of runs; the recall of a graph follows."""
 _GROUPS = 4  # maximum number of tasks of a batch for each thread, as the best rows of each are sent and merged
 
 
@@ -58,6 +64,12 @@ class ShardScan:
     """All queries, for exact comparisons."""
     without_self: bool = False
     """True if the queries are the rows, and no row is its own neighbour."""
+    make_lists: Callable[[ShardScan, Runner, Progress], tuple[NDArray[np.int64], float]] | None = None
+    """Makes an approximate graph of all rows, see `prepared`; None: the search compares each query with each row."""
+    lists: NDArray[np.int64] | None = None
+    """Best rows of all rows, once they are made, as heaps of `dkfeat.compiled.sampling.codes`."""
+    recall: float | None = None
+    """Share of the nearest rows that are in the lists."""
 
     @cached_property
     def source(self) -> ShardSource:
@@ -74,6 +86,13 @@ class ShardScan:
         """Shards with rows, each a task."""
         return [split for split in self.source.splits() if split.stop]
 
+    def prepared(self, runner: Runner, reporter: Progress) -> ShardScan:
+        """Return the scan that can search; an approximate graph is made, unless it is made."""
+        if self.make_lists is None or self.lists is not None:
+            return self
+        lists, recall = self.make_lists(self, runner, reporter)
+        return replace(self, lists=lists, recall=recall)
+
     def batches(self, first: int, stop: int) -> list[Batch]:
         """Cut consecutive queries into batches."""
         size = self.batch_rows
@@ -82,7 +101,8 @@ class ShardScan:
     def stage(self, reporter: Progress, n_batches: int) -> AbstractContextManager[Any]:
         """Begin the stage of a search for batches of queries."""
         n_tasks, n_bytes = n_batches * len(self.splits), n_batches * sum(map(self.source.split_bytes, self.splits))
-        return reporter.stage("search", total_tasks=n_tasks, total_bytes=n_bytes)
+        name = "search" if self.recall is None else f"{GRAPH_STAGE}{self.recall:.3f}"
+        return reporter.stage(name, total_tasks=n_tasks, total_bytes=n_bytes)
 
     def count(self, splits: Iterable[Split], advance: Callable[..., object]) -> None:
         """Report tasks as done."""
@@ -111,6 +131,11 @@ class ShardScan:
         done : callable
             Called in this thread with each batch and its results, as in `Neighbors`, in any order.
         """
+        if self.lists is not None:
+            for batch in batches:
+                self.count(self.splits, advance)
+                done(batch, self._ranked(batch, *best_rows(self.lists[slice(*batch), : self.n_candidates]), runner))
+            return
         n_groups = min(len(self.splits), _GROUPS * runner.n_threads)
         bounds = [len(self.splits) * group // n_groups for group in range(n_groups + 1)]
         groups = [self.splits[start:stop] for start, stop in pairwise(bounds)]
@@ -124,7 +149,7 @@ class ShardScan:
             if n_merged + 1 < n_groups:
                 found[item.batch] = heaps, n_merged + 1
             else:
-                done(item.batch, self._ranked(item.batch, heaps, runner))
+                done(item.batch, self._ranked(item.batch, *best_rows(heaps), runner))
 
         task = CompareTask(data=self.data, codes=codes, n_kept=self.n_candidates, without_self=self.without_self)
         step = max(1, _TASKS // n_groups)
@@ -132,9 +157,8 @@ class ShardScan:
             some = [Comparison(batch, *group) for batch in batches[at : at + step] for group in enumerate(shards)]
             runner.run(task, some, merge)
 
-    def _ranked(self, batch: Batch, heaps: NDArray[np.int64], runner: Runner) -> Arrays:
-        """Return the most similar of the rows with the most equal codes."""
-        counts, rows = best_rows(heaps)
+    def _ranked(self, batch: Batch, counts: NDArray[np.int64], rows: NDArray[np.int64], runner: Runner) -> Arrays:
+        """Return the most similar of the rows with the most equal codes, whose numbers are given."""
         if self.rows is None or self.queries is None:
             similarities, rows = ordered(self.fitted._similarity_of_counts(counts), rows, self.n_neighbors)
             errors = np.asarray(self.fitted.expected_error_at(np.clip(similarities, 0.0, 1.0)))
@@ -244,6 +268,18 @@ def open_codes(
             "featurize with gcws, dart or minhash in the layout 'codes'"
         )
     return data
+
+
+def temporary_folder(content: str, beside: Target | None = None) -> TemporaryDirectory[str]:
+    """Make a folder for files that are not kept, which all workers should see.
+
+    It is in ``temporary-directory`` of Dask's configuration, else beside a target that is a folder, else the system's.
+    """
+    place = dask.config.get("temporary-directory", None)
+    if place is None and beside is not None and not is_url(beside.path):
+        place = Path(beside.path).absolute().parent
+        place.mkdir(parents=True, exist_ok=True)
+    return TemporaryDirectory(prefix=f"dkfeat-{content}-", dir=place)
 
 
 def sampled_map(data: ShardDataset | str | PathLike[str]) -> SampledMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -22,7 +23,9 @@ from dkfeat.engine.resolve import must_agree
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, publish_piece, run_split
 from dkfeat.errors import ConfigError, SpecConflictError
+from dkfeat.neighbors.scan import GRAPH_STAGE
 from dkfeat.store.commit.begin import check_target
+from dkfeat.store.commit.run_log import read_logs
 from dkfeat.store.manifest.records import check
 from dkfeat.store.outputs import check_kind
 from dkfeat.store.shards.codec import shard_name
@@ -71,12 +74,16 @@ class Neighbors:
         Similarities, rows and errors, or a table of them.
     without_self : bool, default=False
         True if the queries are the rows, and no row is its own neighbour.
+    recall : float or None, default=None
+        Of an approximate graph, the share of the nearest rows that were found, estimated from a sample of the rows.
+        None: the search was exact, or the log of its run is gone.
     """
 
     n_rows: int
     arrays: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]] | ShardDataset
     _: KW_ONLY
     without_self: bool = False
+    recall: float | None = None
 
     @classmethod
     def open(cls, folder: str | PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Self:
@@ -106,7 +113,8 @@ class Neighbors:
         settings = typed(table.spec["neighbors"], _Settings, f"{where}: neighbors")
         n_neighbors = settings["n_neighbors"]
         check(table.n_rows % n_neighbors == 0, f"{where}: {table.n_rows:,} rows are not {n_neighbors:,} for each query")
-        return cls(settings["n_rows"], table, without_self=settings["without_self"])
+        recall = _recall(table) if "method" in table.spec["neighbors"] else None
+        return cls(settings["n_rows"], table, without_self=settings["without_self"], recall=recall)
 
     @property
     def folder(self) -> str | None:
@@ -199,6 +207,13 @@ class Neighbors:
             yield {name: found[name].to_numpy().reshape(-1, self.n_neighbors) for name in names}
 
 
+def _recall(table: ShardDataset) -> float | None:
+    """Return the recall of a graph in the newest log of a run that has it."""
+    stages = [stage.stage for log in read_logs(table.shards.storage) for stage in log.stages]
+    found = (re.fullmatch(GRAPH_STAGE + r"(\d\.\d+)", stage) for stage in stages)
+    return next((float(match[1]) for match in found if match), None)
+
+
 def write_neighbors(
     scan: ShardScan,
     queries: ShardDataset,
@@ -237,18 +252,15 @@ def write_neighbors(
         row_bytes=scan.n_neighbors * 8 * len(schema),
         reads=("encoded", *source.kept),
     )
-    manifest = write_table(
+    return write_table(
         queries,
         target,
         spec,
         partial(_NeighborsJob, scan=scan, reporter=reporter, queries=queries),
         stage="search",
         client=client,
-        progress=False,  # `reporter` counts the tasks of each batch
+        progress=reporter,
     )
-    if not reporter.logs():
-        reporter.note(f"{target.path} is complete already; nothing to do")
-    return manifest
 
 
 def table_schema(
@@ -340,15 +352,23 @@ class _NeighborsJob(TableJob):
         """See `Job.run_in_driver`; each batch is written when it is found, and a split is done with its last one."""
         size = self.spec["split"]["max_piece_rows"]
         existing = {*self.storage.list(DATA, sizes=False)}
-        job, n_left = replace(self, workers=workers), Counter[int]()
         places: dict[Batch, tuple[Split, int]] = {}
         pieces: dict[int, list[Piece]] = {}  # of the splits of which a part is written
-        n_batches = sum(-(-split.stop // size) for split in splits)
-        with self.scan.stage(self.reporter, n_batches) as stage:
+        n_batches, n_new = 0, Counter[int]()
+        for split in splits:
+            first = self.source.first_row(split)
+            for number, batch in enumerate(self.scan.batches(first, first + split.stop)):
+                n_batches += 1
+                if shard_name(self.spec_fp, split, number) not in existing:  # else an earlier run has searched it
+                    places[batch] = split, number
+                    n_new[split.number] += 1
+        scan = self.scan.prepared(workers, self.reporter) if places else self.scan
+        job, n_left = replace(self, workers=workers, scan=scan), n_new.copy()
+        with scan.stage(self.reporter, n_batches) as stage:
 
-            def end(split: Split, n_new: int = 0) -> None:
+            def end(split: Split) -> None:
                 result = run_split(job, split)
-                done(split, replace(result, found=result.found - n_new))
+                done(split, replace(result, found=result.found - n_new[split.number]))
 
             def write(batch: Batch, found: Arrays) -> None:
                 split, number = places.pop(batch)
@@ -359,21 +379,14 @@ class _NeighborsJob(TableJob):
                 n_left[split.number] -= 1
                 if not n_left[split.number]:
                     del pieces[split.number]
-                    end(split, n_new[split.number])
+                    end(split)
 
-            for split in splits:
-                first = self.source.first_row(split)
-                for number, batch in enumerate(self.scan.batches(first, first + split.stop)):
-                    if shard_name(self.spec_fp, split, number) in existing:  # an earlier run has searched it
-                        self.scan.count(self.scan.splits, stage.advance)
-                    else:
-                        places[batch] = split, number
-                        n_left[split.number] += 1
-            n_new = Counter(n_left)
+            for _ in range(n_batches - len(places)):
+                scan.count(scan.splits, stage.advance)
             for split in splits:
                 if not n_left[split.number]:
                     end(split)
-            self.scan.search(self.queries, [*places], workers, stage.advance, write)
+            scan.search(self.queries, [*places], workers, stage.advance, write)
 
     def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
         """See `TableJob.columns`."""
@@ -384,7 +397,8 @@ class _NeighborsJob(TableJob):
         numbers, made = np.arange(first, first + n), [self.found]
         if self.found is None:  # the file of an earlier run is damaged
             (batch,) = self.scan.batches(first, first + n)
-            self.scan.search(self.queries, [batch], self.workers, lambda **_: None, lambda _, found: made.append(found))
+            scan = self.scan.prepared(self.workers, Progress(False))
+            scan.search(self.queries, [batch], self.workers, lambda **_: None, lambda _, found: made.append(found))
         similarities, rows, errors = cast("Arrays", made[-1])
         n_each = rows.shape[1]
         columns: dict[str, Any] = {

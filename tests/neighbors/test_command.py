@@ -33,7 +33,7 @@ def test_queries_in_text(folder, tmp_path):
     assert "search: done" in first.stderr
     again = run(*command)
     assert again.stdout == first.stdout
-    assert "found is complete already; nothing to do" in again.stderr
+    assert "found is complete already: 12 rows; nothing to do" in again.stderr
     table = pq.read_table(tmp_path / "found" / "data")
     assert table["neighbor"].to_pylist()[::4] == [0, 1, 2]
     for name in ("status", "verify", "inspect"):
@@ -44,22 +44,37 @@ def test_queries_in_text(folder, tmp_path):
     run("report", tmp_path / "found", "--out", tmp_path / "report.html")
 
 
-def test_json_of_exact_neighbours_of_shards(folder, tmp_path):
-    run("featurize", folder / "queries.svm", "--like", folder / "features", "--out", tmp_path / "queries")
-    sources = ("--source", folder / "rows.svm", "--query-source", folder / "queries.svm")
-    command = ("neighbors", folder / "features", tmp_path / "queries", "--n-neighbors", 2, "--rerank", 9, *sources)
+def test_json_of_exact_neighbours(folder, tmp_path):
+    exact = ("--n-neighbors", 2, "--rerank", 9, "--source", folder / "rows.svm")
+    command = ("neighbors", folder / "features", folder / "queries.svm", *exact)
     record = json.loads(run(*command, "--out", tmp_path / "found", "--json").stdout)
-    exact = {"rerank": 9, "source": folder / "rows.svm", "query_source": folder / "queries.svm"}
-    expected = search(folder / "features", tmp_path / "queries", 2, **exact, progress=False)
+    given = {"rerank": 9, "source": folder / "rows.svm", "progress": False}
+    expected = search(folder / "features", folder / "queries.svm", 2, **given)
     assert record == {
         "neighbors": str(tmp_path / "found"),
         "queries": 3,
         "rows": OTHERS,
         "n_neighbors": 2,
+        "method": "exact",
+        "recall": None,
         "first_similarity": np.median(expected.similarities[:, 0]),
         "last_similarity": np.median(expected.similarities[:, 1]),
         "standard_error": 0.0,
     }
+
+
+def test_graph(folder, tmp_path):
+    command = ("neighbors", folder / "features", "--method", "graph", "--n-neighbors", 5, "--out", tmp_path / "graph")
+    first = run(*command)
+    assert "method             approximate, recall 100.0% by a sample of the rows\n" in first.stdout
+    assert "approximate graph: 100.0% of the nearest rows of 40 rows are in it\n" in first.stderr
+    assert "search by graph, recall 1.000: done" in first.stderr
+    again = run(*command, "--json")
+    assert {"method": "graph", "recall": 1.0}.items() <= json.loads(again.stdout).items()
+    assert "graph is complete already: 200 rows; nothing to do" in again.stderr
+    assert "round" not in again.stderr
+    run("report", tmp_path / "graph", "--out", tmp_path / "report.html")
+    assert "search by graph, recall 1.000" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -67,6 +82,7 @@ def test_json_of_exact_neighbours_of_shards(folder, tmp_path):
     [
         (["features", "--source", "rows.svm"], 2, "such as 100 (--rerank 100)"),
         (["features", "features", "--label", "y"], 2, "leave out --label"),
+        (["features", "queries.svm", "--method", "graph"], 2, "leave out the queries, or it"),
         (["features", "nowhere.svm"], 2, "no file matches nowhere.svm"),
         (["nowhere"], 3, "there is no such folder"),
         (["features", "dart"], 4, "featurize the queries with --like"),

@@ -118,8 +118,8 @@ def test_queries_from_files_give_what_their_rows_give(rerank, folder, tmp_path):
     found = search(folder / "features", queries, 4, **exact, target=tmp_path / "found", progress=False)
     assert_same(found, expected)
     assert_same(Neighbors.open(tmp_path / "found"), expected)
-    by_shards = {} if rerank is None else {**exact, "query_source": folder / "queries.parquet"}
-    assert_same(search(folder / "features", tmp_path / "found-queries", 4, **by_shards, progress=False), expected)
+    if rerank is None:
+        assert_same(search(folder / "features", tmp_path / "found-queries", 4, progress=False), expected)
     assert (found.n_queries, found.n_neighbors) == (expected.n_queries, expected.n_neighbors) == (N_QUERIES, 4)
     for rank in (1, 4):
         medians = np.median(expected.similarities[:, rank - 1]), np.median(expected.errors[:, rank - 1])
@@ -188,7 +188,7 @@ def test_more_queries_extend_the_table(folder, tmp_path, capsys):
     expected = search(folder / "features", np.vstack([make_rows(seed, 9) for seed in (2, 3)]), 2, progress=False)
     assert_same(found, expected)
     search(folder / "features", tmp_path / "found-queries", 2, target=tmp_path / "found")
-    assert "is complete already; nothing to do" in capsys.readouterr().err
+    assert "is complete already: 36 rows; nothing to do" in capsys.readouterr().err
 
 
 def test_a_data_set_that_moved_on_is_refused(folder, tmp_path):
@@ -230,12 +230,7 @@ def test_what_is_refused(folder, tmp_path):
         (ConfigError, "column 'rank', but a table of neighbours", {"queries": rank, "target": tmp_path / "rank"}),
         (
             ConfigError,
-            "--query-source.* is for queries that are shards",
-            {"queries": path, "rerank": 20, "source": folder / "rows.parquet", "query_source": path},
-        ),
-        (
-            ConfigError,
-            "pass query_source",
+            "but these queries are shards; give the files from which they were made",
             {"queries": tmp_path / "kept", "rerank": 20, "source": folder / "rows.parquet", "target": tmp_path / "new"},
         ),
         (ConfigError, "holds neighbors, but near rows", {"queries": tmp_path / "found"}),
@@ -248,10 +243,6 @@ def test_what_is_refused(folder, tmp_path):
         search(tmp_path / "found", progress=False)
     with pytest.raises(ShardError, match="there is no such folder"):
         search(tmp_path / "nowhere", progress=False)
-    sources = {"source": folder / "rows.parquet", "query_source": path}
-    for queries in (None, make_rows(2, 3)):
-        with pytest.raises(ConfigError, match=r"--query-source.* is for queries that are shards"):
-            search(features, queries, 2, rerank=9, **sources, progress=False)
     with pytest.raises(ConfigError, match="holds features, not neighbours"):
         Neighbors.open(features)
     with pytest.raises(ConfigError, match="rank=3"):

@@ -27,9 +27,8 @@ from dkfeat.messages import counted
 @click.argument("shards")
 @click.argument("queries", nargs=-1)
 @heading("Search")
-@options_of(NeighborsConfig, "n_neighbors", "rerank")
+@options_of(NeighborsConfig, "n_neighbors", "rerank", "method")
 @option_of(NeighborsConfig, "source", multiple=True, metavar="FILES")
-@option_of(NeighborsConfig, "query_source", multiple=True, metavar="FILES")
 @heading("Target")
 @option_of(NeighborsConfig, "out", metavar="DIR")
 @target_option
@@ -45,9 +44,11 @@ def neighbors(
 
     SHARDS is a folder of codes that `dkfeat featurize` made with the map gcws,
     dart or minhash; the similarity is the min-max kernel of its map. QUERIES is
-    LIBSVM text, Parquet or JSON lines, read as the source of SHARDS was, or a
-    folder of shards made with --like SHARDS. Without QUERIES, each row of SHARDS
-    is compared with all others: the graph of nearest neighbours.
+    LIBSVM text, Parquet or JSON lines, read as the source of SHARDS was, or,
+    without --rerank, a folder of shards made with --like SHARDS. Without QUERIES,
+    each row of SHARDS is compared with all others: the graph of nearest
+    neighbours. With --method graph it is approximate; the command shows its
+    recall.
 
     DIR/data gets Parquet files with query, rank, neighbor, similarity and
     standard_error, and the columns that the shards keep, such as id and
@@ -56,6 +57,7 @@ def neighbors(
 
     For example:
       dkfeat neighbors features --n-neighbors 15 --out graph
+      dkfeat neighbors features --method graph --out graph
       dkfeat neighbors features new.svm --out found
       dkfeat neighbors features 'new-*.parquet' --id name --out found
       dkfeat neighbors features new.svm --rerank 100 --source old.svm --out found
@@ -71,8 +73,8 @@ def neighbors(
         rows,
         options["n_neighbors"],
         rerank=options["rerank"],
+        method=options["method"],
         source=list(source) or None,
-        query_source=list(options["query_source"]) or None,
         target=target_of(out, options),
         storage_options=options["storage_options"],
         **run_arguments(ctx, options),
@@ -80,9 +82,13 @@ def neighbors(
     n = found.n_neighbors
     (first, _), (last, error) = found.medians(1), found.medians(n)
     record = {"neighbors": out, "queries": found.n_queries, "rows": found.n_rows, "n_neighbors": n}
+    record |= {"method": options["method"], "recall": found.recall}
     record |= {"first_similarity": first, "last_similarity": last, "standard_error": error}
     rows = counted(found.n_rows, "row")
     shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {rows} for each, in {out}"}
+    if options["method"] == "graph":
+        recall = "" if found.recall is None else f", recall {found.recall:.1%} by a sample of the rows"
+        shown["method"] = f"approximate{recall}"
     if found.n_queries:
         is_exact = options["rerank"] is not None
         shown["median similarity"] = f"{first:.3f} at rank 1, {last:.3f} at rank {n:,}"

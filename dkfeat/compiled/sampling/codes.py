@@ -139,7 +139,7 @@ PackedRows: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.bool_]]
 
 _ROWS_IN_L1 = 32  # rows that stay in a first-level cache while the queries pass
 _QUERIES_AT_ONCE, _ROWS_AT_ONCE = 64, 8192
-_ROW_BITS, _LAST_ROW = 38, (1 << 38) - 1  # a key of a heap: count, at most 2^24, then the lower row first
+_ROW_BITS, _LAST_ROW = 37, (1 << 37) - 1  # a key of a heap: count, at most 2^24, then the lower row first, and a mark
 _ALL, _ONE, _TWO, _BYTES = u64(0xFFFFFFFFFFFFFFFF), u64(1), u64(2), u64(0x01010101)
 _SECOND, _FOURTH = u64(0x5555555555555555), u64(0x1111111111111111)
 
@@ -292,28 +292,45 @@ def count_pair_matches(
     return counts
 
 
+@inlined
+def key_of(count, row):
+    """Return the key of a row in a heap: the higher, the more equal codes, or the lower the row; its last bit is 0."""
+    return count << (_ROW_BITS + 1) | (_LAST_ROW - row) << 1
+
+
+@inlined
+def row_of(key):
+    """Return the row of a key of at least 0, whatever its last bit."""
+    return _LAST_ROW - (key >> 1 & _LAST_ROW)
+
+
+@inlined
+def replace_least(heap, key):
+    """Replace the lowest key of a heap, its first one, by a higher key."""
+    at, n_best = 0, heap.shape[0]
+    while True:
+        child = 2 * at + 1
+        if child + 1 < n_best and heap[child + 1] < heap[child]:
+            child += 1
+        if child >= n_best or heap[child] >= key:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = key
+
+
 @kernel
 def _keep_best(counts, empty_queries, empty_rows, first_row, own, heaps):
     n_queries, n_rows = counts.shape
-    n_best = heaps.shape[1]
     for q in range(n_queries):
         heap = heaps[q]
         least = heap[0]
         for row in range(n_rows):
             count = i64(0) if empty_queries[q] or empty_rows[row] else i64(counts[q, row])
-            key = (count << _ROW_BITS) | (_LAST_ROW - (first_row + row))
+            key = key_of(count, first_row + row)
             if key <= least or first_row + row == own[q]:
                 continue
-            at = 0
-            while True:
-                child = 2 * at + 1
-                if child + 1 < n_best and heap[child + 1] < heap[child]:
-                    child += 1
-                if child >= n_best or heap[child] >= key:
-                    break
-                heap[at] = heap[child]
-                at = child
-            heap[at] = key
+            replace_least(heap, key)
             least = heap[0]
 
 
@@ -333,7 +350,7 @@ def keep_best(
     queries, rows : pairs of ndarrays of shape (n, row_bytes) and (n,), uint8 and bool
         Packed codes, and which rows are empty. An empty row has no code in common with any other.
     first_row : int
-        Number of the first row; numbers are below 2^38.
+        Number of the first row; numbers are below 2^37.
     own : ndarray of shape (n_queries,), int64
         Number of a row that is not compared with the query; -1 for none.
     heaps : ndarray of shape (n_queries, n_best), int64
@@ -362,7 +379,7 @@ def merged(heaps: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.in
 
 
 def best_rows(heaps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the kept counts in descending order, and their rows, in ascending order among equal counts.
+    """Return the kept counts in descending order, and their rows, in ascending order among equal counts; -1 for none.
 
     Examples
     --------
@@ -374,4 +391,4 @@ def best_rows(heaps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     ([[2, 2]], [[0, 2]])
     """
     keys = -np.sort(-heaps, axis=1)
-    return np.where(keys < 0, -1, keys >> _ROW_BITS), np.where(keys < 0, -1, _LAST_ROW - (keys & _LAST_ROW))
+    return np.where(keys < 0, -1, keys >> (_ROW_BITS + 1)), np.where(keys < 0, -1, _LAST_ROW - (keys >> 1 & _LAST_ROW))

@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-import dask
 import numpy as np
 
 from dkfeat.canonical import fingerprint
@@ -38,9 +36,9 @@ from dkfeat.neighbors.deduplication.result import (
     record_of,
 )
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Former, Found
-from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, PairFiles, WorkFolder
+from dkfeat.neighbors.deduplication.work_files import PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
-from dkfeat.neighbors.scan import open_codes
+from dkfeat.neighbors.scan import open_codes, temporary_folder
 from dkfeat.neighbors.table import table_schema
 from dkfeat.store.commit.begin import check_target, hold
 from dkfeat.store.manifest.metadata import DUPLICATES_FILE
@@ -176,11 +174,6 @@ def duplicates(
     """
     data = open_codes(data, storage_options)
     codes = Codes.of(data.spec["map"])
-    if data.n_rows > MAX_ROWS:
-        raise ConfigError(
-            f"{data.shards.storage.url} has {data.n_rows:,} rows, but at most {MAX_ROWS:,} are compared; "
-            "divide the data set, for example by dates"
-        )
     threshold = check_real(threshold, "threshold", above=0, high=1)
     try:
         bands = choose_bands(threshold, codes.n_components, codes.chance)
@@ -194,12 +187,8 @@ def duplicates(
     search = DuplicateSearch(data, codes, threshold, bands, Progress(progress), rows, keep_earlier)
     if target is not None:
         return _in_folder(search, as_target(target), client)
-    with _temporary_folder() as folder, open_runner(client) as runner:
+    with temporary_folder("duplicates") as folder, open_runner(client) as runner:
         return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner, Former()))
-
-
-def _temporary_folder() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="dkfeat-duplicates-", dir=dask.config.get("temporary-directory", None))
 
 
 def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:
@@ -231,7 +220,9 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
             stack.enter_context(hold(LocalStorage(str(place))))
             record, is_made = _earlier(search, folder)  # again, since another search may have ended in between
         if not is_made:
-            place = Path(stack.enter_context(_temporary_folder())) if folder.is_remote else Path(folder.url, INDEX)
+            place = Path(folder.url, INDEX)
+            if folder.is_remote:
+                place = Path(stack.enter_context(temporary_folder("duplicates")))
             index = Index.of(place, record, is_kept=not folder.is_remote)
             groups = _in(target, folder, GROUPS).open()
             index.begin({**search.settings, "shards": shards}, groups, resume=target.resume)

@@ -226,6 +226,13 @@ class BandRuns:
         """Return the keys of a band in a partition of a run, with rows that are counted from row `first`."""
         return _moved(self._slice(run, band, part, n_parts), run.row_bits, run.first - first, row_bits)
 
+    def empty_rows(self) -> Iterator[NDArray[np.bool_]]:
+        """Yield for each run which of its rows are empty: those without keys."""
+        for run in self.runs:
+            empty = np.ones(run.n_rows, np.bool_)
+            empty[self._slice(run, 0, 0, 1) & _low(run.row_bits)] = False
+            yield empty
+
     def buckets(self, band: int, part: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the hashes and rows of a partition's buckets with several rows and a new one, in order."""
         given = band, part, self.n_parts

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dkfeat.engine.scan import run_stage
+from dkfeat.errors import ConfigError
 from dkfeat.neighbors.deduplication.groups import BLOCK_ROWS, Groups, count_in_blocks
 from dkfeat.neighbors.deduplication.pairs import (
     MAX_COMPARISONS,
@@ -32,7 +33,7 @@ from dkfeat.neighbors.deduplication.runs import (
     plan_merges,
     plan_runs,
 )
-from dkfeat.neighbors.deduplication.work_files import Counts, PairFiles, Part
+from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, Counts, PairFiles, Part
 from dkfeat.neighbors.exact import RowsInMemory
 from dkfeat.neighbors.scan import sampled_map
 from dkfeat.theory.bands import sharing_probability
@@ -91,6 +92,13 @@ class DuplicateSearch:
     keep_earlier: bool = False
     """Keep all rows that an earlier search kept."""
 
+    def __post_init__(self) -> None:
+        if self.data.n_rows > MAX_ROWS:
+            raise ConfigError(
+                f"{self.data.shards.storage.url} has {self.data.n_rows:,} rows, but at most {MAX_ROWS:,} are compared; "
+                "divide the data set, for example by dates"
+            )
+
     @property
     def settings(self) -> dict[str, Any]:
         """Plain values that, with the shards, determine the result."""
@@ -123,29 +131,29 @@ class DuplicateSearch:
         )
         n_rows, n_new = self.data.n_rows, self.data.n_rows - former.n_rows
         groups = Groups(work, n_rows, former.n_rows, self.keep_earlier)
-        files = self._hash(work, runner, former)
+        files = self.hash_bands(work, runner, former)
         similarities = self.codes.similarity_of_counts(np.arange(self.codes.n_components + 1))
         part_rows = n_new // files.n_parts
         parts = [Part(number, part_rows, number, number + 1) for number in range(files.n_parts)]
         copies = PairFiles(work, tuple(f"same-{part.number}" for part in parts))
-        self._stage("find copies", FindCopies(copies, files, groups, float(similarities[-1])), parts, runner)
+        self.stage("find copies", FindCopies(copies, files, groups, float(similarities[-1])), parts, runner)
         n_copies = groups.mark_copies(copies)
-        parts = self._parts_of_bands(files)
+        parts = self.parts_of_bands(files)
         near = PairFiles(work, tuple(f"near-{part.number}" for part in parts))
         compare = FindPairs(near, files, groups, similarities, int(np.searchsorted(similarities, self._least_estimate)))
         most = MAX_COMPARISONS * n_rows
         self.report.note(f"{n_copies:,} copies; of other rows, at most {most:,} pairs are compared for each band")
-        counts = self._stage("compare", compare, parts, runner)
-        pairs = self._merged(PairFiles(work, copies.names + near.names), runner)
+        counts = self.stage("compare", compare, parts, runner)
+        pairs = self.merged(PairFiles(work, copies.names + near.names), runner)
         if self.source is not None:
-            pairs = self._merged(self._compare_exactly(pairs, self.source, runner), runner)
+            pairs = self.merged(self._compare_exactly(pairs, self.source, runner), runner)
         with self.report.stage("group", total_tasks=1, total_bytes=1) as stage:
             sizes, piece_rows = groups.find(pairs)
             stage.advance(rows=n_new, source_bytes=1)
         counts = Counts(*map(add, former.counts, counts))
         return Found(pairs, groups, files.runs, sizes, piece_rows, n_copies, counts)
 
-    def _hash(self, work: WorkFolder, runner: Runner, former: Former) -> BandRuns:
+    def hash_bands(self, work: WorkFolder, runner: Runner, former: Former) -> BandRuns:
         """Write the codes and runs of the new rows, and merge runs.
 
         New runs are removed once they are merged, so that there are keys of a third of the rows twice.
@@ -160,30 +168,30 @@ class DuplicateSearch:
             merges = [*chain.from_iterable(later)]
             return [run for run in runs if not any(each.has(run) and work.has(each.name) for each in merges)]
 
-        self._stage("hash", partial(files.write_run, self.data), missing(new, rounds), runner)
+        self.stage("hash", partial(files.write_run, self.data), missing(new, rounds), runner)
         for number, merges in enumerate(rounds):
             left = missing(merges, rounds[number + 1 :])
             for some in filter(None, (left[at::_MERGE_STEPS] for at in range(_MERGE_STEPS))):
-                self._stage("merge", replace(files, runs=tuple(new)).merge, some, runner)
+                self.stage("merge", replace(files, runs=tuple(new)).merge, some, runner)
                 for run in set(new) - set(after_merges(new, some)):
                     work.remove(run.name)
             new = after_merges(new, merges)
         left = [*former.runs]  # whose files stay until the record of this search
         for merges in plan_merges(left, MOST_OPEN - len(new)):
-            self._stage("merge", replace(files, runs=tuple(left)).merge, merges, runner)
+            self.stage("merge", replace(files, runs=tuple(left)).merge, merges, runner)
             left = after_merges(left, merges)
         return replace(files, runs=(*left, *new))
 
-    def _merged(self, pairs: PairFiles, runner: Runner) -> PairFiles:
+    def merged(self, pairs: PairFiles, runner: Runner) -> PairFiles:
         """Merge files of pairs until a task opens few."""
         while len(pairs.names) > MOST_OPEN:
             bounds = enumerate(pairwise([*range(0, len(pairs.names), MOST_OPEN), len(pairs.names)]))
             parts = [Part(number, 1, start, stop) for number, (start, stop) in bounds]
-            self._stage("merge pairs", pairs.merge, parts, runner)
+            self.stage("merge pairs", pairs.merge, parts, runner)
             pairs = replace(pairs, names=tuple(map(pairs.merged_name, parts)))
         return pairs
 
-    def _parts_of_bands(self, files: BandRuns) -> list[Part]:
+    def parts_of_bands(self, files: BandRuns) -> list[Part]:
         """Divide the partitions of all bands into tasks that are not too small; band 0 has the first partitions."""
         n_rows, n_all = files.n_rows - files.n_former, self.bands.n_bands * files.n_parts
         cost = (n_rows + files.n_former // _PASSED) // files.n_parts
@@ -202,7 +210,7 @@ class DuplicateSearch:
         error = self.data.map.expected_error_at(self.threshold)
         return max(self.threshold - STANDARD_ERRORS * float(0 if error is None else error), 1e-9)
 
-    def _stage(self, name: str, task: Any, items: Sequence[Part | Run], runner: Runner) -> Counts:
+    def stage(self, name: str, task: Any, items: Sequence[Part | Run], runner: Runner) -> Counts:
         """Run a stage of tasks; return the sums of their counts, of those that find pairs."""
         total = Counts()
 
@@ -247,5 +255,5 @@ class DuplicateSearch:
             parts.append(Part(number, stop - start, start, stop))
         pairs = PairFiles(work, tuple(f"exact-{part.number}" for part in parts))
         task = CompareExactly(pairs, candidates, rows, sampled_map(self.data), self.threshold)
-        self._stage("compare exactly", task, parts, runner)
+        self.stage("compare exactly", task, parts, runner)
         return pairs

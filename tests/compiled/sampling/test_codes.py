@@ -106,9 +106,9 @@ def test_keep_best__counts_of_the_most_components():
     heaps, none = empty_heaps(1, 2), np.zeros(2, np.bool_)
     codes = np.zeros((2, 2**24 // 8), np.uint8)
     codes[0, 0] = 1
-    keep_best((codes[1:], none[1:]), (codes, none), 2**38 - 2, np.array([-1]), heaps, 2**24, 1)
+    keep_best((codes[1:], none[1:]), (codes, none), 2**37 - 2, np.array([-1]), heaps, 2**24, 1)
     counts, rows = best_rows(heaps)
-    assert (counts.tolist(), rows.tolist()) == ([[2**24, 2**24 - 1]], [[2**38 - 1, 2**38 - 2]])
+    assert (counts.tolist(), rows.tolist()) == ([[2**24, 2**24 - 1]], [[2**37 - 1, 2**37 - 2]])
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 8, 11, 16, 18])
