@@ -36,6 +36,7 @@ SAMPLE = 256
 _BANDS, _NEXT = 32, 2  # bands, and rows of a bucket with which each row of it is compared
 _ROUNDS, _STILL = 20, 0.002  # of refinement, at most; share of neighbours that may change in the last one
 _PART_ROWS, _PARTS = 1 << 13, 1 << 10  # rows of a task, at least; tasks of a round, at most, unless rows are fewer
+_EMPTY = "empty"
 _FIRST_ROWS, _ROWS = 1 << 15, 512  # rows whose first lists are made, or which are refined, at a time
 
 
@@ -96,7 +97,7 @@ class GraphFiles:
         self, number: int, first: int, heaps: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Add pairs to the lists of some rows, and write these into their place, to which no other task writes."""
-        empty = self.files.work.values("empty", np.bool_)
+        empty = self.files.work.values(_EMPTY, np.bool_)
         counts = np.where(empty[left] | empty[right], 0, self.files.count_matches(left, right))
         lists, path = refined(first, heaps, left, right, counts), self.files.work.path(f"graph-{number}")
         with faults_as(CommitError, f"{path} cannot be written"), path.open("r+b") as file:
@@ -107,10 +108,7 @@ class GraphFiles:
     def check(self, sample: NDArray[np.int64], part: Part, stopped: Callable[[], bool]) -> NDArray[np.int64]:
         """Compare rows of a sample with a range of rows; return the heaps of the best."""
         files, heaps = self.files, empty_heaps(len(sample), self.n_neighbors)
-        codes, empty = (
-            files.work.values(CODES, np.uint8).reshape(files.n_rows, -1),
-            files.work.values("empty", np.bool_),
-        )
+        codes, empty = files.work.values(CODES, np.uint8).reshape(files.n_rows, -1), files.work.values(_EMPTY, np.bool_)
         for first in until_stopped(range(part.start, part.stop, _PART_ROWS), stopped):
             some = slice(first, min(first + _PART_ROWS, part.stop))
             queries, rows = (codes[sample], empty[sample]), (codes[some], empty[some])
@@ -142,7 +140,7 @@ def make_graph(folder: str, scan: ShardScan, runner: Runner, reporter: Progress)
     bands = Bands(min(_BANDS, codes.n_components // n_codes), n_codes)
     search = DuplicateSearch(data, codes, 1.0, bands, reporter)
     files = search.hash_bands(work, runner, Former())
-    work.write("empty", files.empty_rows())
+    work.write(_EMPTY, files.empty_rows())
     parts = search.parts_of_bands(files)
     pairs = PairFiles(work, tuple(f"next-{part.number}" for part in parts))
     search.stage("find candidates", FindNext(pairs, files), parts, runner)
