@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_138
+MOST_CODE = 31_130
 MOST_MODULES = 214
-MOST_TEST_LINES = 38_690
+MOST_TEST_LINES = 38_683
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

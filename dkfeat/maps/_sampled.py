@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.jit import owned
 from dkfeat.compiled.sampling.codes import in_whole_bytes, keep_best, one_hot_columns
-from dkfeat.errors import ConfigError, InputError
+from dkfeat.errors import InputError
 from dkfeat.kernels import gmm
 from dkfeat.kernels.minmax import gmm_pairs
 from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import Codes, EstimatedKernel
 from dkfeat.maps._rows import RowPreparation, check_center
 from dkfeat.theory.fourier import gcws_variance
-from dkfeat.theory.gmm import rho_from_gmm
 from dkfeat.validation import MAX_POWER, check_choice, check_real
 
 _INT32_MAX = 2**31 - 1
@@ -284,50 +283,6 @@ class WeightedMap(SampledMap):
 
         Two rows have the same coordinate and number in a component with a probability of their kernel.
         """
-
-    def estimate_correlation(
-        self, X: PackedCodes, Y: PackedCodes | None = None, *, sigma: float = 1.0
-    ) -> NDArray[np.float64]:
-        r"""Estimate correlations :math:`\hat\rho_g` of rows from codes alone.
-
-        The estimate applies to rows whose columns are independent pairs from an elliptical distribution centred at 0,
-        such as long rows of heavy-tailed noise, for which the cosine converges slowly or not at all. It is the GMM
-        estimate, clipped to [0, 1] and converted by `dkfeat.theory.gmm.rho_from_gmm`, so it has the same biases.
-
-        Parameters
-        ----------
-        X, Y
-            Codes, as for `estimate_kernel`.
-        sigma : float, default=1.0
-            Scale of a row of Y divided by the scale of a row of X, above 0. ``normalize="l1"`` makes it 1.
-
-        Returns
-        -------
-        correlations : ndarray of shape (n_x, n_y), float64
-            Estimates, at most 1. Values below -1 mean that rows are less similar than any correlation explains. Values
-            of empty rows have no meaning.
-
-        Raises
-        ------
-        dkfeat.errors.ConfigError
-            If the map has a power p other than 1, for which the relation is unknown.
-
-        References
-        ----------
-        .. [1] P. Li, C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Thm 3.
-
-        Examples
-        --------
-        >>> from dkfeat import GCWSFeatures
-        >>> X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], size=5000).T
-        >>> features = GCWSFeatures(n_components=4096, t_bits=2, random_state=0).fit(X)
-        >>> bool(abs(features.estimate_correlation(features.encode(X))[0, 1] - 0.8) < 0.05)
-        True
-        """
-        p = self._power
-        if p != 1.0:
-            raise ConfigError(f"p={p}, but correlations follow from the GMM kernel of p=1 only; fit a map of p=1")
-        return rho_from_gmm(np.clip(self.estimate_kernel(X, Y), 0.0, 1.0), sigma)
 
     @property
     def _valid_width(self) -> int:

@@ -115,7 +115,7 @@ def test_decode__takes_read_only_codes_and_refuses_foreign_ones():
     ]:
         with pytest.raises(InputError, match="needs 4 bytes of uint8"):
             features.decode(PackedCodes(codes, empty))
-    for call in (features.decode, features.estimate_kernel, features.estimate_correlation):
+    for call in (features.decode, features.estimate_kernel):
         with pytest.raises(InputError, match="got ndarray, but it must be codes: pass the result of encode"):
             call(some_rows())
     with pytest.raises(InputError, match="rows in memory"):
@@ -239,13 +239,6 @@ def test_estimate_kernel__corrects_chance_and_keeps_empty_rows_at_0(cls, bits):
     assert not estimate[16].any()
     assert not estimate[:, 16].any()
     assert (estimate[:8, :8] == 1).all()
-
-
-@of_both
-def test_estimate_correlation__of_another_power_is_refused(cls):
-    features = cls(8, p=2.0, random_state=0).fit_width(3)
-    with pytest.raises(ConfigError, match=r"p=2\.0.*p=1 only"):
-        features.estimate_correlation(features.encode(np.ones((1, 3))))
 
 
 @of_both
