@@ -14,7 +14,8 @@ from dkfeat.messages import nearest
 SCHEDULERS = ("threads", "synchronous", "cluster")
 """Schedulers that are named by a word; the last one is worker processes of the run."""
 
-_REMOVED = {"blocksize": "--blocksize", "progress": "--no-progress"}
+WHERE = ("scheduler", "scheduler_file", "cluster")
+"""Settings that choose where tasks run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,12 @@ class ExecutionConfig(Settings):
     memory_limit: int | str | None = None
     """Memory of each worker process, as in 4GiB; at least 512MiB. Left out: an equal share of the machine's memory."""
 
+    def __post_init__(self) -> None:
+        given = [name for name in WHERE if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} are given, but a run has one scheduler; choose one")
+        Settings.__post_init__(self)
+
     @classmethod
     def gather(cls, options: Mapping[str, Any]) -> dict[str, Any]:
         """Replace the options that are fields of this class by one, `client`.
@@ -61,48 +68,6 @@ class DefaultsConfig(ExecutionConfig):
 
     no_worker_seconds: Positive | None = None
     """Seconds that a run on a cluster waits without any worker that can run tasks before it ends. Left out: 600."""
-
-    def __post_init__(self) -> None:
-        given = [name for name in ("scheduler", "scheduler_file", "cluster") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} are given, but a run has one scheduler; set one")
-        Settings.__post_init__(self)
-
-    @classmethod
-    def of_dask(cls, mapping: Any) -> Self:
-        """Read the keys under ``dkfeat`` of Dask's configuration, with dashes or underscores.
-
-        Parameters
-        ----------
-        mapping : mapping of str to plain values
-            None counts as empty.
-
-        Raises
-        ------
-        ConfigError
-            For an unknown key, with the nearest known one, or a value of another type.
-
-        Examples
-        --------
-        >>> DefaultsConfig.of_dask({"n-workers": 4}).n_workers
-        4
-        >>> DefaultsConfig.of_dask({"memory-limt": "4GiB"})
-        Traceback (most recent call last):
-        dkfeat.errors.ConfigError: dkfeat.memory-limt: unknown key; did you mean 'memory-limit'? (Dask's configuration)
-        """
-        given = {} if mapping is None else mapping
-        if isinstance(given, Mapping):
-            given = {str(key).replace("-", "_"): value for key, value in given.items()}
-            for name, option in _REMOVED.items():
-                if name in given:
-                    raise ConfigError(f"dkfeat.{name} was removed: give {option} (Dask's configuration)")
-        try:
-            return cls.from_mapping(given, place="dkfeat")
-        except ConfigError as error:
-            text = str(error)
-            for name in (*(given if isinstance(given, Mapping) else ()), *(item.name for item in fields(cls))):
-                text = text.replace(name, name.replace("_", "-"))
-            raise ConfigError(f"{text} (Dask's configuration)") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,13 +55,13 @@ def test_open_runner__takes_what_is_configured():
 @pytest.mark.parametrize(
     ("configured", "words"),
     [
-        ({"n-worker": 4}, "dkfeat.n-worker: unknown key; did you mean 'n-workers'? (Dask's configuration)"),
-        ({"memory_limt": 4}, "did you mean 'memory-limit'?"),
-        ({"zzz": 1}, "the keys are scheduler, scheduler-file, cluster"),
-        ({"n-workers": "many"}, "dkfeat.n-workers: expected a whole number or nothing, got 'many' (text)"),
-        ({"n-workers": 0}, "dkfeat: n-workers=0, but it must be at least 1"),
+        ({"n-worker": 4}, "Dask's configuration: dkfeat.n_worker: unknown key; did you mean 'n_workers'?"),
+        ({"memory_limt": 4}, "did you mean 'memory_limit'?"),
+        ({"zzz": 1}, "the keys are scheduler, scheduler_file, cluster"),
+        ({"n-workers": "many"}, "dkfeat.n_workers: expected a whole number or nothing, got 'many' (text)"),
+        ({"n-workers": 0}, "dkfeat: n_workers=0, but it must be at least 1"),
         ({"scheduler": "threads", "cluster": "a.yaml"}, "scheduler and cluster are given"),
-        ({"progress": False}, "dkfeat.progress was removed: give --no-progress (Dask's configuration)"),
+        ({"progress": False}, "dkfeat.progress: unknown key; the keys are"),
         ([1], "dkfeat: expected keys and values"),
     ],
 )

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import dask
 import pytest
 import yaml
 
 from dkfeat.config import DefaultsConfig
+from dkfeat.engine.runners.defaults import read_defaults
 from tests.cli.test_output import OBJECTS
 from tests.docs.pages import DOCS, run_page, texts
 from tests.programs import ROOT
@@ -61,4 +63,5 @@ def test_defaults_page__lists_every_key():
         item.name.replace("_", "-") for item in fields(DefaultsConfig)
     ]
     (example,) = texts("how-to/defaults.md", "yaml")
-    assert DefaultsConfig.of_dask(yaml.safe_load(example)["dkfeat"]).n_workers == 4
+    with dask.config.set(yaml.safe_load(example)):
+        assert read_defaults().n_workers == 4

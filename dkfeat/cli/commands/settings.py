@@ -94,7 +94,6 @@ def config() -> None:
       dkfeat:
         n-workers: 4
         memory-limit: 4GiB
-        blocksize: 32MiB
 
     or environment variables, as in DASK_DKFEAT__N_WORKERS=4. Command lines, job
     files and arguments in Python override them. The variable DASK_CONFIG names

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import dask
 
-from dkfeat.config import execution
+from dkfeat.config import DefaultsConfig
+from dkfeat.config.settings import errors_at
 
 
-def read_defaults() -> execution.DefaultsConfig:
+def read_defaults() -> DefaultsConfig:
     """Read the keys under ``dkfeat`` of Dask's configuration: its YAML files, its variables, and `dask.config.set`.
 
     Raises
     ------
     ConfigError
-        For an unknown key or a value of another type.
+        For an unknown key, with the nearest known one, or a value of another type.
 
     Examples
     --------
@@ -22,4 +25,8 @@ def read_defaults() -> execution.DefaultsConfig:
     ...     read_defaults().n_workers
     4
     """
-    return execution.DefaultsConfig.of_dask(dask.config.get("dkfeat", None))
+    given = dask.config.get("dkfeat", None) or {}
+    if isinstance(given, Mapping):
+        given = {str(key).replace("-", "_"): value for key, value in given.items()}
+    with errors_at("Dask's configuration"):
+        return DefaultsConfig.from_mapping(given, place="dkfeat")

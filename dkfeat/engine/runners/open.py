@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 
-from dkfeat.config.execution import SCHEDULERS, ExecutionConfig
+from dkfeat.config.execution import SCHEDULERS, WHERE, ExecutionConfig
 from dkfeat.engine.clusters.local import check_memory, local_cluster, share_cores
 from dkfeat.engine.clusters.open import SharedCluster, as_cluster, open_cluster
 from dkfeat.engine.runners.base import Runner
@@ -32,8 +32,8 @@ SYNONYMS = {
     "multiprocessing": "cluster",
 }
 """Dask's names of its schedulers; its processes are those of a local cluster."""
-WHERE_OPTIONS, SIZES = ("scheduler", "scheduler_file", "cluster"), ("n_workers", "threads_per_worker", "memory_limit")
-"""Settings that choose where tasks run, at most one of which may be given, and the size of a cluster to start."""
+SIZES = ("n_workers", "threads_per_worker", "memory_limit")
+"""Settings of the size of a cluster to start."""
 
 
 def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractContextManager[Runner]:
@@ -59,10 +59,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
     """
     run = client if isinstance(client, ExecutionConfig) else ExecutionConfig()
     client = None if isinstance(client, ExecutionConfig) else client
-    given = [name for name in WHERE_OPTIONS if getattr(run, name) is not None]
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} are given, but a run has one scheduler; choose one")
-    if client is None and not given and run.n_workers is None and run.memory_limit is None:
+    if client is None and is_open(run):
         client = _active_client()
     if client is None:
         run = fill_where(run)
@@ -98,6 +95,11 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
     return _open_client(opening, n_threads)
 
 
+def is_open(run: ExecutionConfig) -> bool:
+    """Return True if no setting determines where tasks run."""
+    return all(getattr(run, name) is None for name in (*WHERE, "n_workers", "memory_limit"))
+
+
 def fill_where(run: ExecutionConfig) -> ExecutionConfig:
     """Fill in omitted settings from Dask's configuration.
 
@@ -110,8 +112,8 @@ def fill_where(run: ExecutionConfig) -> ExecutionConfig:
         Settings; None stands for an omitted one.
     """
     defaults = read_defaults()
-    if all(getattr(run, name) is None for name in (*WHERE_OPTIONS, "n_workers", "memory_limit")):
-        run = replace(run, **{name: getattr(defaults, name) for name in WHERE_OPTIONS})
+    if is_open(run):
+        run = replace(run, **{name: getattr(defaults, name) for name in WHERE})
     names: tuple[str, ...] = ()
     if run.scheduler_file is None and run.cluster is None:
         scheduler = SYNONYMS.get(str(run.scheduler), run.scheduler)
