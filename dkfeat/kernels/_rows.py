@@ -65,7 +65,7 @@ def check_widths(n_features_x: int, n_features_y: int) -> None:
         )
 
 
-def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> None:
+def check_non_negative(rows: Rows, *, name: str = "X") -> None:
     """Raise InputError that names the first negative value, if there is one; the message begins like scikit-learn's.
 
     Parameters
@@ -74,8 +74,6 @@ def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> No
         Rows to check.
     name : str, default="X"
         Name of the array in the message.
-    first_row : int, default=0
-        Number of the first row in the caller's array.
 
     Examples
     --------
@@ -88,7 +86,7 @@ def check_non_negative(rows: Rows, *, name: str = "X", first_row: int = 0) -> No
     if negative.any():
         remedy = "semigroup kernels are defined for values of at least 0; shift the columns, or choose another kernel"
         name = f"Negative values in data: {name}"
-        raise cell_error(rows, int(negative.argmax()), remedy, name=name, first_row=first_row)
+        raise cell_error(rows, int(negative.argmax()), remedy, name=name)
 
 
 def inner_products(x: Rows, y: Rows) -> NDArray[np.float64]:

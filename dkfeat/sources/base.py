@@ -339,7 +339,7 @@ class Source(ABC):
         return self.replaced(label_dtype=dtype_of_labels(self.labels))
 
     @abstractmethod
-    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+    def splits(self, files: Sequence[SourceFile] | None = None) -> tuple[Split, ...]:
         """Cut files into splits; a file without rows is one empty split."""
 
     @property

@@ -192,9 +192,9 @@ class JsonLinesSource(TableSource):
                     window.consume(window.end)
         return b"".join(parts)
 
-    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+    def splits(self, files: Sequence[SourceFile] | None = None) -> tuple[Split, ...]:
         """Cut files into splits: ranges of uncompressed files, whole compressed files."""
-        return tuple(cut_text(self.files() if files is None else files, int(self.blocksize), first_number))
+        return tuple(cut_text(self.files() if files is None else files, int(self.blocksize)))
 
     def row_error(self, file: SourceFile, error: RowError) -> DkfeatError:
         """Return an error in a row with the number of its line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ def line_table(lines: Sequence[bytes]) -> pa.Table:
     return pa.table({LINE: pa.array(lines, pa.large_binary())})
 
 
-def cut_text(files: Sequence[SourceFile], blocksize: int, first_number: int) -> Iterator[Split]:
+def cut_text(files: Sequence[SourceFile], blocksize: int) -> Iterator[Split]:
     """Cut files of text into splits: ranges of `blocksize` bytes of uncompressed files, and whole compressed files.
 
     Raises
@@ -44,11 +45,11 @@ def cut_text(files: Sequence[SourceFile], blocksize: int, first_number: int) -> 
             f"blocksize={blocksize:,} bytes cuts {plain_bytes:,} bytes of text into more than {MOST_RANGES:,} "
             f"tasks; raise blocksize to {-(-plain_bytes // (MOST_RANGES << 20))}MiB"
         )
+    number = count()
     for file in files:
         step = blocksize if file.compression is None else max(file.size, 1)
         for start in range(0, max(file.size, 1), step):
-            yield Split(number=first_number, file=file, start=start, stop=min(start + step, file.size))
-            first_number += 1
+            yield Split(number=next(number), file=file, start=start, stop=min(start + step, file.size))
 
 
 class LineTooLongError(Exception):

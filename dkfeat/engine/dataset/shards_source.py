@@ -115,11 +115,11 @@ class ShardSource(Source):
             for entry, _, _ in self.stored.values()
         )
 
-    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+    def splits(self, files: Sequence[SourceFile] | None = None) -> tuple[Split, ...]:
         """Make one split of each shard, from its first row to its last."""
         files = self.files() if files is None else files
         return tuple(
-            Split(number=first_number + position, file=file, start=0, stop=self.stored[file.name].entry.rows)
+            Split(number=position, file=file, start=0, stop=self.stored[file.name].entry.rows)
             for position, file in enumerate(files)
         )
 

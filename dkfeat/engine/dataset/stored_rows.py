@@ -93,7 +93,7 @@ class StoredRows(ShardSource):
         """List the files of the source, as `of_source` found them."""
         return tuple({file.name: file for split in self.planned for file in split.files}.values())
 
-    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:  # noqa: ARG002 - inherited
+    def splits(self, files: Sequence[SourceFile] | None = None) -> tuple[Split, ...]:  # noqa: ARG002 - inherited
         """Return the splits from which the data set was made."""
         return tuple(self.planned)
 

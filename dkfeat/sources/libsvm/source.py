@@ -56,7 +56,7 @@ def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
     Returns
     -------
     splits : tuple of Split
-        Splits numbered from the number of the first one.
+        Splits numbered from 0.
 
     Examples
     --------
@@ -75,8 +75,7 @@ def grouped(splits: Iterable[Split], blocksize: int) -> tuple[Split, ...]:
             room = blocksize if is_tiny else -1
         groups[-1].append(split)
         room -= text
-    first = groups[0][0].number if groups else 0
-    return tuple(_joined(group, number) for number, group in enumerate(groups, first))
+    return tuple(_joined(group, number) for number, group in enumerate(groups))
 
 
 def _joined(group: Sequence[Split], number: int) -> Split:
@@ -110,7 +109,7 @@ class LibsvmSource(LibsvmOptions):
 
     __slots__ = ()
 
-    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+    def splits(self, files: Sequence[SourceFile] | None = None) -> tuple[Split, ...]:
         """Cut files into splits: ranges of uncompressed files, whole compressed files, groups of tiny files.
 
         A line belongs to the range in which it begins. An empty file is one empty split, or belongs to a group.
@@ -121,7 +120,7 @@ class LibsvmSource(LibsvmOptions):
             For more than `MOST_RANGES` ranges.
         """
         files = self.files() if files is None else files
-        return grouped(cut_text(files, int(self.blocksize), first_number), int(self.blocksize))
+        return grouped(cut_text(files, int(self.blocksize)), int(self.blocksize))
 
     def scan_split(self, split: Split, proceed: Callable[[], object] | None = None) -> SplitScan:
         """Check a split's text and count rows, values and labels, in memory of about `WINDOW_BYTES`.

@@ -102,7 +102,7 @@ class ParquetSource(TableSource):
         with open_parquet(file, self.storage_options) as parquet:
             return parquet.schema_arrow
 
-    def splits(self, files: Sequence[SourceFile] | None = None, first_number: int = 0) -> tuple[Split, ...]:
+    def splits(self, files: Sequence[SourceFile] | None = None) -> tuple[Split, ...]:
         """Cut files into splits: runs of row groups of up to `blocksize` bytes of rows, by the footers' counts.
 
         ``start`` and ``stop`` are numbers of row groups. Groups in which no row can pass the filters are left out. A
@@ -118,7 +118,7 @@ class ParquetSource(TableSource):
             footers = pool.map(partial(_footer, self.inspect(files)), files)
             splits: list[Split] = []
             for file, footer in zip(files, footers, strict=True):
-                splits.extend(cut_file(file, footer, int(self.blocksize), first_number + len(splits)))
+                splits.extend(cut_file(file, footer, int(self.blocksize), len(splits)))
         return tuple(splits)
 
     def rows_of(self, split: Split) -> int | None:

@@ -130,10 +130,10 @@ def test_splits__cover_files_in_order(tmp_path):
         (tmp_path / f"{name}.svm").write_bytes(b"1 1:1\n" * (size // 6) + b"#" * (size % 6))
     (tmp_path / "d.svm.gz").write_bytes(b"")
     source = LibsvmSource(str(tmp_path / "*"), blocksize=10)
-    found = [(split.number, split.title, split.start, split.stop) for split in source.splits(first_number=3)]
+    found = [(split.number, split.title, split.start, split.stop) for split in source.splits()]
     assert found == [
-        (3, "a.svm", 0, 10), (4, "b.svm", 0, 10), (5, "b.svm", 10, 20), (6, "b.svm", 20, 25),
-        (7, "c.svm and 1 more", 0, 0),
+        (0, "a.svm", 0, 10), (1, "b.svm", 0, 10), (2, "b.svm", 10, 20), (3, "b.svm", 20, 25),
+        (4, "c.svm and 1 more", 0, 0),
     ]  # fmt: skip
 
 
