@@ -8,6 +8,9 @@ import dask
 
 from dkfeat.config import DefaultsConfig
 from dkfeat.config.settings import errors_at
+from dkfeat.errors import ConfigError
+
+_REMOVED = {"blocksize": "--blocksize", "progress": "--no-progress"}
 
 
 def read_defaults() -> DefaultsConfig:
@@ -25,8 +28,11 @@ def read_defaults() -> DefaultsConfig:
     ...     read_defaults().n_workers
     4
     """
-    given = dask.config.get("dkfeat", None) or {}
+    given = dask.config.get("dkfeat", None)
+    given = {} if given is None else given
     if isinstance(given, Mapping):
         given = {str(key).replace("-", "_"): value for key, value in given.items()}
     with errors_at("Dask's configuration"):
+        if removed := [name for name in _REMOVED if name in given]:
+            raise ConfigError(f"dkfeat.{removed[0]} was removed: give {_REMOVED[removed[0]]}")
         return DefaultsConfig.from_mapping(given, place="dkfeat")
