@@ -47,7 +47,7 @@ TABLE = {
         | {"dask_jobqueue"},
     ),
     "plot": (ENGINE_AND_BELOW | {"plot"}, {"matplotlib", "numpy"}),
-    "report": (ENGINE_AND_BELOW | {"learn", "neighbors", "plot", "report"}, {"matplotlib", "numpy", "scipy", "jinja2"}),
+    "report": (ENGINE_AND_BELOW | {"learn", "neighbors", "report"}, {"numpy", "scipy", "jinja2"}),
     "learn": (ENGINE_AND_BELOW | {"learn", "plot"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "matplotlib"}),
     "neighbors": (ENGINE_AND_BELOW | {"neighbors"}, {"sklearn", "dask", "numpy", "scipy", "pyarrow", "msgspec"}),
     "doctor": (ENGINE_AND_BELOW | {"doctor", "__init__"}, {"dask", "distributed", "llvmlite", "numba", "numpy"}),

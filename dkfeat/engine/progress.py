@@ -10,30 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from dkfeat.messages import counted
-from dkfeat.store.commit.run_log import MOST_POINTS, StageLog
+from dkfeat.store.commit.run_log import StageLog
 
 LINE_SECONDS = 5.0
 """Seconds between two plain lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressState:
-    """Progress of one stage of a run."""
+class ProgressState(StageLog):
+    """Progress of one stage of a run: its log up to now, and how much there is in all."""
 
-    stage: str
-    """Name of the stage, such as "scan" or "featurize"."""
-    tasks: int
-    """Number of finished tasks."""
-    total_tasks: int
-    """Number of all tasks."""
-    rows: int
-    """Number of processed rows."""
-    source_bytes: int
-    """Number of processed bytes of the source, as stored."""
     total_bytes: int
     """Number of all bytes of the source, as stored."""
-    seconds: float
-    """Time since the stage began."""
 
     @property
     def rows_per_second(self) -> float:
@@ -136,7 +124,7 @@ class Progress:
 
     def logs(self) -> tuple[StageLog, ...]:
         """Return the logs of the stages up to now."""
-        return tuple(stage.log() for stage in self._stages)
+        return tuple(stage.state for stage in self._stages)
 
     def note(self, text: str) -> None:
         """Write a message as text, unless nothing is reported or a callable receives the states."""
@@ -145,7 +133,7 @@ class Progress:
 
 
 class Stage:
-    """One stage; if there are many steps, the log has every second, fourth, eighth … of them."""
+    """One stage."""
 
     show: Callable[[ProgressState], object]
     """Called with the state after each task."""
@@ -153,8 +141,6 @@ class Stage:
     def __init__(self, begin: ProgressState) -> None:
         self.state = begin
         self._began = time.monotonic()
-        self._points: list[tuple[float, int, int]] = []
-        self._every = 1
 
     def update(self, **counts: Any) -> None:
         """Set counts of the state, and its time."""
@@ -164,30 +150,7 @@ class Stage:
         """Count one task, with its rows and its bytes of the source as stored."""
         state = self.state
         self.update(tasks=state.tasks + 1, rows=state.rows + rows, source_bytes=state.source_bytes + source_bytes)
-        if self.state.tasks % self._every == 0:
-            self._points.append(_point(self.state))
-            if len(self._points) == MOST_POINTS:
-                del self._points[::2]
-                self._every *= 2
         self.show(self.state)
-
-    def log(self) -> StageLog:
-        """Return rows and bytes over time up to now."""
-        state, last = self.state, _point(self.state)
-        points = self._points if self._points and self._points[-1][1:] == last[1:] else [*self._points, last]
-        return StageLog(
-            stage=state.stage,
-            tasks=state.tasks,
-            total_tasks=state.total_tasks,
-            rows=state.rows,
-            source_bytes=state.source_bytes,
-            seconds=last[0],
-            points=tuple(points),
-        )
-
-
-def _point(state: ProgressState) -> tuple[float, int, int]:
-    return round(state.seconds, 3), state.rows, state.source_bytes
 
 
 @contextmanager

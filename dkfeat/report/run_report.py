@@ -17,10 +17,8 @@ from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError
 from dkfeat.html import render
 from dkfeat.messages import counted, printable, show_bytes, show_label
-from dkfeat.plot import has_matplotlib
-from dkfeat.report import page
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
-from dkfeat.store.commit.run_log import RunLog, StageLog, read_logs, recorded_shares
+from dkfeat.store.commit.run_log import RunLog, read_logs, recorded_shares
 from dkfeat.store.commit.status import Status, status
 from dkfeat.store.manifest.manifest import labels_named
 from dkfeat.store.outputs import check_outputs, write_output
@@ -30,11 +28,6 @@ if TYPE_CHECKING:
     from dkfeat.sources.base import Source
 
 
-SPEED_STEPS = 48
-ESTIMATES = "Estimates against the exact kernel"
-ESTIMATES_CAPTION = (
-    "Dots are pairs of rows, at most 2,500 of them; the band is two standard errors, where theory has one."
-)
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
 LABEL_BYTES = 1 << 30
@@ -42,7 +35,7 @@ LABEL_BYTES = 1 << 30
 MOST_CLASSES = 100
 """Maximum number of distinct labels to count."""
 MOST_SHOWN = 30
-"""Maximum number of classes in the chart."""
+"""Maximum number of classes in the table of labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -139,7 +132,7 @@ class RunReport:
         return known
 
     def to_html(self) -> str:
-        """Page of the whole report as HTML text; charts need matplotlib and are left out without it."""
+        """Page of the whole report as HTML text."""
         shards = () if self.data is None else self.data.manifest.shards
         sizes = {"rows": [entry.rows for entry in shards], "bytes": [entry.size for entry in shards]}
         return render(
@@ -147,11 +140,8 @@ class RunReport:
             title=self.title,
             report=self,
             printable=printable,
-            has_matplotlib=has_matplotlib(),
-            speed=_speed_charts(self.logs, self.last_run),
             shard_facts=[_quantiles(name, values) for name, values in sizes.items() if values],
             dropped=None if self.data is None else self.data.spec.get(DROPPED),
-            estimates=None if self.kernel is None else page.estimates(ESTIMATES, self.kernel.pairs, ESTIMATES_CAPTION),
             **_label_values(self.labels, self.data),
         )
 
@@ -178,8 +168,8 @@ class RunReport:
 
 
 def _log_mapping(log: RunLog) -> dict[str, Any]:
-    stages = [{key: value for key, value in asdict(stage).items() if key != "points"} for stage in log.stages]
     names = ("batch", "outcome", "error", "started", "ended", "where", "shards", "drift")
+    stages = [asdict(stage) for stage in log.stages]
     return {name: getattr(log, name) for name in names} | {"shards_found": log.found, "stages": stages}
 
 
@@ -262,57 +252,27 @@ def run_report(
     )
 
 
-def _speed_charts(logs: Sequence[RunLog], last: RunLog | None) -> list[str]:
-    """Charts of the stages of the last run, and of the main stage of the longest run."""
-    stages = [] if last is None else [(stage, last) for stage in last.stages]
-    if logs:
-        longest = max(logs, key=lambda log: 0.0 if log.main_stage is None else log.main_stage.seconds)
-        if longest is not last and longest.main_stage is not None:
-            stages.append((longest.main_stage, longest))
-    return [_speed(stage, log) for stage, log in stages if stage.seconds > 0 and stage.rows]
-
-
-def _speed(stage: StageLog, log: RunLog) -> str:
-    seconds = [0.0, *(point[0] for point in stage.points)]
-    rows = [0, *(point[1] for point in stage.points)]
-    n = max(1, min(SPEED_STEPS, len(stage.points) // 2))
-    unit, name = (
-        (3600.0, "hours") if stage.seconds > 7200 else (60.0, "minutes") if stage.seconds > 180 else (1.0, "seconds")
-    )
-    edges = np.linspace(0.0, max(stage.seconds, seconds[-1]), n + 1)
-    speeds = np.diff(np.interp(edges, seconds, rows)) / np.diff(edges)
-    caption = f"Rows a second since the stage began; the run ended {log.outcome} at {log.ended[:19].replace('T', ' ')}"
-    caption += f"; shards there already: {log.found:,} of {log.shards:,}" if log.found else ""
-    title = f"Speed of {stage.stage}, batch {log.batch:,}, rows/s"
-    return page.steps(title, edges / unit, speeds.tolist(), name, f"{caption}.")
-
-
 def _quantiles(name: str, values: Sequence[int]) -> dict[str, object]:
     low, middle, high = (f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
     return {"": name, "least": low, "median": middle, "most": high, "total": f"{sum(values):,}"}
 
 
 def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict[str, Any]:
-    """Values of the section on labels: a chart of their numbers of rows, or if there are many of the most frequent."""
+    """Values of the section on labels: their numbers of rows, or if there are many those of the most frequent."""
     if labels is None or data is None or not labels.counts:
-        return {"label_chart": "", "labels_note": "", "label_rows": []}
+        return {"labels_note": "", "label_rows": []}
     shown = sorted(sorted(labels.counts.items(), key=lambda pair: -pair[1])[:MOST_SHOWN])
     names = labels_named([label for label, _ in shown], data.spec["input"])
-    rows = [(show_label(name), count) for name, (_, count) in zip(names, shown, strict=True)]
     note = f"Rows of each label, {labels.rows:,} in all"
     if labels.n_shards < len(data.manifest.shards):
         note += f", of {counted(labels.n_shards, 'shard')} spread over the data set"
     note += "; a row may have several" if data.spec["input"].get("multilabel") else ""
     note += f"; the {MOST_SHOWN} most frequent of {len(labels.counts):,}" if len(labels.counts) > MOST_SHOWN else ""
-
-    def show(count: float) -> str:
-        return f"{count:,.0f} ({count / max(1, labels.rows):.1%})"
-
-    return {
-        "label_chart": page.bars("Rows by label", rows, show, f"{note}."),
-        "labels_note": f"{note}.",
-        "label_rows": [{"label": label, "rows": f"{count:,}"} for label, count in rows],
-    }
+    rows = (
+        {"label": show_label(name), "rows": f"{count:,}", "share": f"{count / max(1, labels.rows):.1%}"}
+        for name, (_, count) in zip(names, shown, strict=True)
+    )
+    return {"labels_note": f"{note}.", "label_rows": list(rows)}
 
 
 def _read_labels(data: ShardDataset) -> LabelCounts | None:

@@ -6,7 +6,6 @@ import pytest
 
 from dkfeat.engine import progress
 from dkfeat.engine.progress import Progress, ProgressState, clock
-from dkfeat.store.commit.run_log import MOST_POINTS
 
 
 class Terminal(io.StringIO):
@@ -73,15 +72,3 @@ def test_progress_state__time_left_is_in_proportion():
 
 def test_clock__pads():
     assert [clock(value) for value in (0, 59.6, 3599.6)] == ["0:00", "1:00", "1:00:00"]
-
-
-def test_progress__logs_of_long_stages_keep_some_steps_and_the_last():
-    reporter = Progress(False)
-    with reporter.stage("scan", total_tasks=9_999, total_bytes=9_999) as stage:
-        for _ in range(9_999):
-            stage.advance(rows=2, source_bytes=1)
-    (log,) = reporter.logs()
-    assert (log.tasks, log.rows, log.source_bytes) == (9_999, 19_998, 9_999)
-    assert MOST_POINTS // 2 <= len(log.points) <= MOST_POINTS
-    assert log.points[-1] == (log.seconds, 19_998, 9_999)
-    assert [rows for _, rows, _ in log.points] == sorted(rows for _, rows, _ in log.points)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -165,16 +164,6 @@ def test_report__of_next_to_nothing(tmp_path, text_of_rows):
     report = dkfeat.run_report(tmp_path / "out")
     assert report.to_mapping()["rows"] == text_of_rows.count("\n")
     assert "complete" in report.to_html()
-
-
-def test_report__without_matplotlib_has_tables_instead_of_charts(tmp_path, text, monkeypatch):
-    featurize(text, tmp_path / "out")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = dkfeat.run_report(tmp_path / "out").to_html()
-    assert "pip install 'dkfeat[plot]'" in page
-    assert "<svg" not in page
-    assert "<th>label</th><th>rows</th>" in page
-    assert "Kernel estimates" in page
 
 
 def test_report__of_a_batch_left_half_way(tmp_path, text):
