@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkfeat.engine.dataset.dataset import LabelCounts, count_labels, open_shards
+from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.resolve import DROPPED
 from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError
 from dkfeat.html import render
-from dkfeat.messages import counted, printable, show_bytes, show_label
+from dkfeat.messages import printable, show_bytes
 from dkfeat.report.estimates import Estimates, estimate_kernel, remembered_source
 from dkfeat.store.commit.run_log import RunLog, read_logs, recorded_shares
 from dkfeat.store.commit.status import Status, status
-from dkfeat.store.manifest.manifest import labels_named
 from dkfeat.store.outputs import check_outputs, write_output
 
 if TYPE_CHECKING:
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
 
 BAD_ROWS = 10
 """Maximum number of quarantined rows in the report."""
-LABEL_BYTES = 1 << 30
-"""Maximum size in bytes of the shards read to count labels."""
-MOST_CLASSES = 100
-"""Maximum number of distinct labels to count."""
-MOST_SHOWN = 30
-"""Maximum number of classes in the table of labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -50,8 +43,6 @@ class RunReport:
     """Committed rows; None before the first commit."""
     logs: tuple[RunLog, ...]
     """Logs of the runs, oldest first; runs without a log are left out."""
-    labels: LabelCounts | None
-    """Counts of labels; None if nothing is committed, or rows have no labels or more than a hundred."""
     bad_rows: tuple[QuarantinedRow, ...]
     """First quarantined rows, as `ShardDataset.quarantine` gives them."""
     kernel: Estimates | None
@@ -124,9 +115,6 @@ class RunReport:
                 "source_bytes": sum(source.size for source in manifest.sources),
                 "batches": manifest.number,
             }
-        known["labels"] = None
-        if self.labels is not None:
-            known["labels"] = asdict(self.labels) | {"counts": [list(pair) for pair in self.labels.counts.items()]}
         known["runs"] = [_log_mapping(log) for log in self.logs]
         known["kernel_estimates"] = {"note": self.kernel_note} if self.kernel is None else self.kernel.to_mapping()
         return known
@@ -142,7 +130,6 @@ class RunReport:
             printable=printable,
             shard_facts=[_quantiles(name, values) for name, values in sizes.items() if values],
             dropped=None if self.data is None else self.data.spec.get(DROPPED),
-            **_label_values(self.labels, self.data),
         )
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -181,10 +168,10 @@ def run_report(
     random_state: int = 0,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    r"""Report on the runs of a data set: speed, shards, labels, bad rows, and errors of kernel estimates.
+    r"""Report on the runs of a data set: speed, shards, bad rows, and errors of kernel estimates.
 
-    The function writes nothing and does not disturb a run in progress. It reads labels from up to 1 GiB of shards,
-    spread over the data set, and the first rows of up to eight splits of the source.
+    The function writes nothing and does not disturb a run in progress. It reads the first rows of up to eight splits of
+    the source.
 
     Parameters
     ----------
@@ -221,8 +208,8 @@ def run_report(
     >>> gcws = dkfeat.GCWSFeatures(n_components=16, random_state=0)
     >>> _ = dkfeat.featurize(folder / "rows.svm", folder / "features", gcws, progress=False)
     >>> report = dkfeat.run_report(folder / "features")
-    >>> report.labels.counts, report.logs[0].outcome, report.kernel.n_rows
-    ({-1: 1, 1: 2}, 'committed', 3)
+    >>> report.logs[0].outcome, report.kernel.n_rows
+    ('committed', 3)
     >>> report.save(folder / "report.html")
     """
     place = as_target(target)
@@ -245,7 +232,6 @@ def run_report(
         status=state,
         data=data,
         logs=logs,
-        labels=None if data is None else _read_labels(data),
         bad_rows=() if data is None else tuple(islice(data.quarantine(), BAD_ROWS)),
         kernel=kernel,
         kernel_note=note,
@@ -255,29 +241,3 @@ def run_report(
 def _quantiles(name: str, values: Sequence[int]) -> dict[str, object]:
     low, middle, high = (f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
     return {"": name, "least": low, "median": middle, "most": high, "total": f"{sum(values):,}"}
-
-
-def _label_values(labels: LabelCounts | None, data: ShardDataset | None) -> dict[str, Any]:
-    """Values of the section on labels: their numbers of rows, or if there are many those of the most frequent."""
-    if labels is None or data is None or not labels.counts:
-        return {"labels_note": "", "label_rows": []}
-    shown = sorted(sorted(labels.counts.items(), key=lambda pair: -pair[1])[:MOST_SHOWN])
-    names = labels_named([label for label, _ in shown], data.spec["input"])
-    note = f"Rows of each label, {labels.rows:,} in all"
-    if labels.n_shards < len(data.manifest.shards):
-        note += f", of {counted(labels.n_shards, 'shard')} spread over the data set"
-    note += "; a row may have several" if data.spec["input"].get("multilabel") else ""
-    note += f"; the {MOST_SHOWN} most frequent of {len(labels.counts):,}" if len(labels.counts) > MOST_SHOWN else ""
-    rows = (
-        {"label": show_label(name), "rows": f"{count:,}", "share": f"{count / max(1, labels.rows):.1%}"}
-        for name, (_, count) in zip(names, shown, strict=True)
-    )
-    return {"labels_note": f"{note}.", "label_rows": list(rows)}
-
-
-def _read_labels(data: ShardDataset) -> LabelCounts | None:
-    """Count the labels in up to 1 GiB of shards, spread over the data set; None without labels, or for quantities."""
-    labels = data.manifest.labels
-    if "label" not in data.manifest.schema or not data.n_rows or labels is None or len(labels) > MOST_CLASSES:
-        return None
-    return count_labels(data.shards, LABEL_BYTES)

@@ -48,7 +48,7 @@ def text(tmp_path, rows):
 
 @pytest.mark.parametrize("name", first_quick(MAPS))
 def test_estimates__are_those_of_the_shards(tmp_path, text, rows, name):
-    X, y = rows
+    X, _ = rows
     manifest = featurize(dkfeat.LibsvmSource(text, blocksize="8KiB"), tmp_path / "out", MAPS[name])
     assert len(manifest.shards) > 4
     report = dkfeat.run_report(tmp_path / "out", pair_rows=100)
@@ -63,7 +63,6 @@ def test_estimates__are_those_of_the_shards(tmp_path, text, rows, name):
     # one set of features for all pairs: an error of three times theory's has a chance below 1e-4
     if found.pairs.expected_error is not None:
         assert found.pairs.error < 3 * found.pairs.expected_error + (0.15 if name == "gcws" else 0)
-    assert report.labels.counts == {label: int((y == label).sum()) for label in range(3)}
     assert "Kernel estimates" in report.to_html()
 
 
@@ -100,7 +99,6 @@ def test_estimates__of_parquet(tmp_path, rows):
     featurize(source, tmp_path / "out")
     report = dkfeat.run_report(tmp_path / "out")
     assert report.kernel.same
-    assert report.labels.rows == 600
 
 
 def test_source__that_is_gone_or_changed_is_told(tmp_path, text):
@@ -139,24 +137,6 @@ def test_source__without_a_log_is_asked_for(tmp_path, text):
     assert dkfeat.run_report(tmp_path / "out", text).kernel.same
 
 
-def test_labels__of_lists_are_counted_each(tmp_path):
-    (tmp_path / "rows.svm").write_text("1,2 1:1\n 1:2\n2 2:1\n")
-    featurize(dkfeat.LibsvmSource(tmp_path / "rows.svm", multilabel=True), tmp_path / "out")
-    report = dkfeat.run_report(tmp_path / "out")
-    assert report.labels.counts == {1: 1, 2: 2}
-    assert "a row may have several" in report.to_html()
-
-
-def test_labels__are_read_of_some_shards(tmp_path, text, monkeypatch):
-    manifest = featurize(dkfeat.LibsvmSource(text, blocksize="4KiB"), tmp_path / "out")
-    size = max(entry.size for entry in manifest.shards)
-    monkeypatch.setattr("dkfeat.report.run_report.LABEL_BYTES", 3 * size)
-    report = dkfeat.run_report(tmp_path / "out", pair_rows=0)
-    assert report.kernel is None
-    assert 2 <= report.labels.n_shards < len(manifest.shards)
-    assert f"of {report.labels.n_shards} shards spread over the data set" in report.to_html()
-
-
 @pytest.mark.parametrize("text_of_rows", ["", "1\n", "1\n2\n"], ids=["no rows", "one row", "empty rows"])
 def test_report__of_next_to_nothing(tmp_path, text_of_rows):
     (tmp_path / "rows.svm").write_text(text_of_rows)
@@ -183,15 +163,14 @@ def test_report__of_a_batch_left_half_way(tmp_path, text):
 
 
 @pytest.mark.parametrize("of_shards", first_quick([True, False], 2))
-def test_report__of_predictions(tmp_path, text, rows, of_shards):
+def test_report__of_predictions(tmp_path, text, of_shards):
     featurize(text, tmp_path / "out")
     model = dkfeat.train(dkfeat.open_shards(tmp_path / "out"), dkfeat.SGD(epochs=1), progress=False)
     dkfeat.predict(model, tmp_path / "out" if of_shards else text, tmp_path / "labels", progress=False)
     report = dkfeat.run_report(tmp_path / "labels")
-    assert dict(report.labels.counts) == dict(enumerate(np.bincount(rows[1]).tolist()))
     assert (report.kernel, report.to_mapping()["features"], "features" in report.figures) == (None, None, False)
     page = report.to_html()
-    for words in ("These are predictions", "label, prediction, scores", "Rows by label", "batch 1"):
+    for words in ("These are predictions", "label, prediction, scores", "batch 1"):
         assert words in page.replace("source_file, source_split, source_row, ", "")
     json.dumps(report.to_mapping(), allow_nan=False)
     with pytest.raises(ConfigError, match="for which no source is read"):

@@ -456,47 +456,6 @@ class ShardDataset:
         return verify_shards(self._reader.storage, client, progress)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelCounts:
-    """Labels of the shards that were read."""
-
-    counts: dict[int | float, int]
-    """Number of rows by label, ascending; with lists of labels a row counts for each of its labels."""
-    rows: int
-    """Number of rows in these shards."""
-    n_shards: int
-    """Number of shards that were read."""
-
-
-def count_labels(shards: reader.ShardReader, max_bytes: int | None = None) -> LabelCounts:
-    """Count the labels of all shards, or of some that are spread over the data set.
-
-    Parameters
-    ----------
-    shards : ShardReader
-    max_bytes : int or None
-        Maximum size of the shards to read, but at least one shard; None: all.
-
-    Raises
-    ------
-    dkfeat.errors.ShardError
-        If a shard is not as committed.
-    """
-    chosen = [entry for entry in shards.manifest.shards if entry.rows]
-    total = sum(entry.size for entry in chosen)
-    if max_bytes is not None and total > max_bytes:
-        n = max(1, len(chosen) * max_bytes // total)
-        chosen = [chosen[len(chosen) * i // n] for i in range(n)]
-    counts: Counter[int | float] = Counter()
-    for entry in chosen if "label" in shards.manifest.schema else ():
-        labels = shards.read(entry, "size", only=("label",)).y
-        found, times = np.unique(np.asarray(labels), return_counts=True)
-        counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
-    return LabelCounts(
-        counts=dict(sorted(counts.items())), rows=sum(entry.rows for entry in chosen), n_shards=len(chosen)
-    )
-
-
 def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> reader.ShardReader | None:
     """Open the shards, or the table, given as a data set, a folder or a URL; None for anything else."""
     if isinstance(source, ShardDataset):
