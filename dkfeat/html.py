@@ -1,7 +1,7 @@
-"""HTML pages, and the card that notebooks show for the columns of a table, rendered from ``dkfeat/templates``.
+"""HTML pages, rendered from ``dkfeat/templates``.
 
-Pages and cards hold no scripts and no links, and load nothing; the policy of a page forbids it. A page is light or dark
-as the system is; a card takes the colours of the notebook. Templates escape every value.
+Pages hold no scripts and no links, and load nothing; their policy forbids it. A page is light or dark as the system is.
+Templates escape every value.
 """
 
 from __future__ import annotations
@@ -35,37 +35,9 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(values)
 
 
-def card(
-    title: str,
-    facts: Mapping[str, object],
-    *,
-    note: str = "",
-    details: Mapping[str, Mapping[str, object] | Sequence[Mapping[str, object]]] | None = None,
-) -> str:
-    """HTML card that a notebook shows in place of an object's ``repr``.
-
-    Parameters
-    ----------
-    title : str
-        Kind of the object.
-    facts : mapping
-        Values to see at a glance, by name.
-    note : str
-        Text beside the title, such as a state.
-    details : mapping or None
-        Further facts, or rows of a table, by heading; folded away. Empty ones are left out.
-
-    Examples
-    --------
-    >>> "<th>kernel</th><td>a &lt; b</td>" in card("Map", {"kernel": "a < b"})
-    True
-    """
-    return render("card.html", title=title, facts=facts, note=note, details=details or {})
-
-
 @lru_cache(maxsize=1)
 def _environment() -> Any:
-    import jinja2  # loaded with the first page or card
+    import jinja2  # loaded with the first page
 
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("dkfeat"),

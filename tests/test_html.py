@@ -1,4 +1,4 @@
-"""Pages and cards: escaped and self-contained."""
+"""Pages: escaped and self-contained."""
 
 import re
 
@@ -15,34 +15,23 @@ def evaluation_page(text):
     return html.render("evaluation.html", title=text, most_classes=1, **values)
 
 
-def test_card__escapes_everything_that_is_told():
-    made = html.card(
-        HOSTILE, {HOSTILE: HOSTILE}, note=HOSTILE, details={HOSTILE: {HOSTILE: HOSTILE}, "t": [{HOSTILE: HOSTILE}]}
-    )
+def test_pages__escape_everything_that_is_told():
+    made = evaluation_page(HOSTILE)
     assert "<script" not in made
     assert made.count("&lt;script&gt;") == 9
 
 
-def test_pages_and_cards__have_no_control_characters():
-    text = "red \x1b[31m\u202e\x00\udcff"
-    made = html.card(text, {text: text}, note=text, details={text: {text: text}, "t": [{text: text}]})
-    made += evaluation_page(text)
+def test_pages__have_no_control_characters():
+    made = evaluation_page("red \x1b[31m\u202e\x00\udcff")
     assert made.replace("\n", "").isprintable()
-    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 18
-
-
-def test_card__leaves_out_empty_details_and_has_no_colours_of_its_own():
-    made = html.card("Map", {"a": 1}, details={"Rows": [], "Facts": {}})
-    assert "<details>" not in made
-    styles = made.partition("</style>")[0]
-    assert not re.search(r"(?<!-)color: (?!inherit)|background: (?!transparent)", styles)  # the theme's are kept
+    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 9
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(None, "\N{EN DASH}"), (0.00012345, "0.000123"), (0.5, "0.5000"), (12345, "12,345")]
 )
-def test_card__shows_numbers_short(value, shown):
-    assert f"<td>{shown}</td>" in html.card("Map", {"a": value})
+def test_page__shows_numbers_short(value, shown):
+    assert f"<td>{shown}</td>" in evaluation_page(value)
 
 
 def test_page__is_light_and_dark_and_fits_a_phone():

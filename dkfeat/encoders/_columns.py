@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dkfeat.canonical import Count
 from dkfeat.compiled import tables
-from dkfeat.html import card
 from dkfeat.messages import aligned, counted, printable
 
 N_KNOTS = 1024  # at most
@@ -133,9 +132,6 @@ class ColumnTable(tuple[Column, ...]):
     def rows(self) -> list[dict[str, str]]:
         """Cells of the table."""
         return [{"column": c.name, "type": c.type, "encoding": c.shown_encoding, "reason": c.reason} for c in self]
-
-    def _repr_html_(self) -> str:
-        return card("Columns", {}, note=counted(len(self), "column"), details={"Encodings": self.rows()})
 
 
 def draw_knots(numbers: NDArray[np.float64]) -> NDArray[np.float64]:

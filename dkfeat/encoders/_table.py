@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import hstack, issparse
-from sklearn import get_config
 from sklearn.base import clone
 
 from dkfeat import canonical
@@ -23,7 +22,6 @@ from dkfeat.encoders._columns import LEFT_OUT, NGRAMS, PARTS, ZEROS_ABSENT, Colu
 from dkfeat.encoders._fitting import is_dask_table
 from dkfeat.encoders._ngrams import WEIGHTS, Frequencies, NGrams
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.html import card
 from dkfeat.maps._rows import transform_blocks
 from dkfeat.messages import counted, nearest
 from dkfeat.validation import check_seed
@@ -349,21 +347,6 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
                     grams = {tables.category_slot(text): text for text in texts}
                 held |= {(number, slot): text for slot, text in grams.items()}
         return held
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ARG002 - what IPython passes
-        shown = {"text/plain": repr(self)}
-        return shown | {"text/html": self._repr_html_inner()} if get_config()["display"] == "diagram" else shown
-
-    def _repr_html_inner(self) -> str:
-        params = {name: f"{value!r:.120}" for name, value in self.get_params(deep=False).items()}
-        if not self.__sklearn_is_fitted__():
-            return card(type(self).__name__, {}, note="not fitted", details={"Parameters": params})
-        columns = self.describe()
-        n_left = len(columns.left_out)
-        facts = {"encoded": counted(len(columns) - n_left, "column"), "left out": counted(n_left, "column")}
-        note = f"fitted to {counted(len(columns), 'column')}, seed {self.seed_}"
-        details: Any = {"Columns": columns.rows(), "Parameters": params}
-        return card(type(self).__name__, facts, note=note, details=details)
 
 
 def _same(part: Any) -> Any:
