@@ -240,10 +240,10 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
 def report(run: str, source: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> None:
     """Write a page about RUN, a folder of shards or predictions.
 
-    The page shows the source and the settings, rows per second over time, rows
-    and bytes of each shard, labels, empty and bad rows, and the error of the
-    kernel estimates beside the error that theory expects. It is a single file. A
-    run in progress is not affected.
+    The page shows the source and the settings, rows per second of each run, rows
+    and bytes of shards, empty and bad rows, and the error of the kernel estimates
+    beside the error that theory expects. It is a single file. A run in progress
+    is not affected.
 
     Some rows of SOURCE are read again, for the kernel. Without SOURCE, the local
     files of the last run are read, if they are unchanged.
