@@ -48,8 +48,7 @@ def compression_of_name(name: str) -> str | None:
     >>> compression_of_name("day1.svm.gz")
     'gzip'
     """
-    lowered = name.lower()
-    return next((kind for ending, kind in COMPRESSIONS.items() if lowered.endswith(ending)), None)
+    return COMPRESSIONS.get(name[name.rfind(".") :].lower())
 
 
 def compression_of_magic(head: bytes) -> str | None:

@@ -44,6 +44,8 @@ from dkfeat.store.commit.publish import check_holder, create_or_keep, wait_for_l
 
 logger = logger_of(__name__)
 
+FIRST_OUT_OF_ORDER = 1_000_000
+"""First number of a split that has seven digits; names of shards are in the order of rows only up to there."""
 _NONE: Mapping[str, bool] = MappingProxyType({})
 MOST_CHANGED = 100
 """Maximum number of names of changed sources in a manifest, which must not grow with the number of batches."""
@@ -266,11 +268,18 @@ class Batch:
             self._check_repaired(self.manifest, [entry for entry in entries if entry.split < self._first_split])
 
     def _check_shards(self, entries: Sequence[ShardEntry]) -> None:
-        """Raise an error if a shard is missing or of another size than reported or committed; warn of foreign ones."""
+        """Raise an error if a shard is missing or of another size than reported or committed; warn of foreign ones.
+
+        In an object store, where a thousand names are a request, those that were listed when the batch began are not
+        listed again.
+        """
+        first, after = min((entry.split for entry in entries), default=self._first_split), ""
+        if self.storage.is_remote and self._first_split + len(self.splits) <= FIRST_OUT_OF_ORDER:
+            after = f"part-{first:06d}"
         with faults_as(CommitError, f"{self.storage.url}/{DATA} cannot be listed"):
-            sizes = self.storage.list(DATA)
+            sizes = self.storage.list(DATA, after=after)
         repaired = {split.number for split in self.repairs}  # their shards are in `entries`
-        lost = [] if self.manifest is None else self.manifest.missing(sizes)
+        lost = [] if self.manifest is None or after else self.manifest.missing(sizes)
         made = [entry for entry in entries if sizes.get(check_shard_name(entry.name)) != entry.size]
         for entry in (*(entry for entry in lost if entry.split not in repaired), *made):
             raise CommitError(

@@ -20,7 +20,7 @@ from dkfeat.canonical import fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.filesystems.urls import identifying
 from dkfeat.messages import logger_of
-from dkfeat.store.commit.batch import Batch, mark_success
+from dkfeat.store.commit.batch import FIRST_OUT_OF_ORDER, Batch, mark_success
 from dkfeat.store.commit.publish import create_or_keep
 from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 logger = logger_of(__name__)
 
-FIRST_OUT_OF_ORDER = 1_000_000
-"""First number of a split that has seven digits; names of shards are in the order of rows only up to there."""
 KEEP = 'on_changed_source="keep", --on-changed-source keep'
 _SHOWN = 5
 

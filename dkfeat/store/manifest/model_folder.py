@@ -68,11 +68,11 @@ class LocalFolder(LocalStorage):
         finally:
             os.close(descriptor)
 
-    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:
+    def list(self, folder: str, *, sizes: bool = True, after: str = "") -> dict[str, int]:
         """Return the names of the files; the path itself if it is a file, and nothing if it does not exist."""
         path = Path(self.url) / folder
         if path.is_dir():
-            return super().list(folder, sizes=sizes)
+            return super().list(folder, sizes=sizes, after=after)
         return {self.url: -1} if path.exists() and not folder else {}
 
 

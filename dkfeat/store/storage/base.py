@@ -186,14 +186,15 @@ class Storage(ABC):
         root = self.path_of(self.url)
         assert root is not None
         above, below = {str(path) for path in (root, *root.parents)}, f"{str(root).rstrip('/')}/"
-        places: dict[str, PurePath | None] = {}  # of the files' folders, as finding the place of a file takes long
+        places: dict[str, str | None] = {}  # of the files' folders, as finding the place of a file takes long
         for file in files:
             folder, _, name = file.url.rpartition("/")
             if folder not in places:
-                places[folder] = self.path_of(f"{folder}/")
-            if (place := places[folder]) is None:
+                place = self.path_of(f"{folder}/")
+                places[folder] = None if place is None else f"{str(place).rstrip('/')}/"
+            if (start := places[folder]) is None:
                 continue
-            path = f"{str(place).rstrip('/')}/{name}".rstrip("/")
+            path = (start + name).rstrip("/")
             if not self.is_remote and os.path.islink(path):  # noqa: PTH114 -- a third of the time of a `Path`
                 path = str(self.path_of(path))
             if (is_inside := path.startswith(below)) or path in above:
@@ -318,10 +319,11 @@ class Storage(ABC):
         """Size of a file in bytes, or None if it does not exist."""
 
     @abstractmethod
-    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:
+    def list(self, folder: str, *, sizes: bool = True, after: str = "") -> dict[str, int]:
         """Names in a folder, sorted, with their sizes; the result is never cached.
 
-        Without `sizes` they may all be -1, which saves a local disk most of the work.
+        Without `sizes` they may all be -1, which saves a local disk most of the work. Those up to `after` may be left
+        out, which saves S3 a request for every 1,000 of them.
         """
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> builtins.list[Result]:

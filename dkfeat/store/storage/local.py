@@ -211,7 +211,13 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:  # noqa: D102 -- Storage says it
+    def list(  # noqa: D102 -- Storage says it
+        self,
+        folder: str,
+        *,
+        sizes: bool = True,
+        after: str = "",  # noqa: ARG002 -- a folder is read in any order
+    ) -> dict[str, int]:
         with self._folder(folder) as descriptor:
             if not sizes:
                 return dict.fromkeys(sorted(os.listdir(descriptor)), -1)  # noqa: PTH208 -- of a descriptor

@@ -6,14 +6,14 @@ import errno
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import PurePosixPath
 from typing import Any, cast
 
 from dkfeat.errors import ConfigError
-from dkfeat.filesystems.urls import code_of, holds_credentials, open_filesystem, open_retries, protocol_of
+from dkfeat.filesystems.urls import holds_credentials, open_filesystem, open_retries, protocol_of
 from dkfeat.messages import logger_of, printable
 from dkfeat.store.storage import base
 from dkfeat.store.storage.base import SET_ASIDE, Lock, Storage, file_name
@@ -152,26 +152,38 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def list(self, folder: str, *, sizes: bool = True) -> dict[str, int]:  # noqa: ARG002, D102 -- they come with names
+    def list(  # noqa: D102 -- Storage says it
+        self,
+        folder: str,
+        *,
+        sizes: bool = True,  # noqa: ARG002 -- they come with names
+        after: str = "",
+    ) -> dict[str, int]:
         path = self._path(folder) if folder else self._root
-
-        def ls() -> Iterable[Mapping[str, Any]]:
-            self._system.invalidate_cache(path)
-            try:
-                return self._system.ls(path, detail=True, refresh=True)
-            except FileNotFoundError as fault:  # a folder exists only if it contains an object
-                if code_of(fault) == "NoSuchBucket":
-                    raise
-                return []
-
-        found = self._retries.call(f"list {folder}", ls)
-        prefix = path.lstrip("/") + "/"
-        listed = {
-            item["name"].lstrip("/").removeprefix(prefix): int(item["size"] or 0)
-            for item in found
-            if item["type"] == "file" and item["name"].lstrip("/").startswith(prefix)
-        }
+        listed: dict[str, int] = {}
+        token = None
+        while token != "":
+            page, token = self._retries.call(f"list {folder}", partial(self._page, path, after, token))
+            listed.update(page)
         return {name: listed[name] for name in sorted(listed) if name}
+
+    def _page(self, path: str, after: str, token: str | None) -> tuple[dict[str, int], str]:
+        """Return objects in a folder with their sizes, on S3 at most 1,000, and the token of the next ones, if any."""
+        system = self._system
+        if protocol_of(self._url) == "s3":
+            bucket, key, _ = system.split_path(path)
+            start = {"ContinuationToken": token} if token else {"StartAfter": f"{key}/{after}"}
+            settings = {"Bucket": bucket, "Prefix": f"{key}/", "Delimiter": "/", **system.req_kw}
+            page = system.call_s3("list_objects_v2", **settings, **start)
+            found = {item["Key"].removeprefix(f"{key}/"): int(item["Size"]) for item in page.get("Contents", ())}
+            return found, page.get("NextContinuationToken", "")
+        system.invalidate_cache(path)
+        prefix = path.lstrip("/") + "/"
+        items: Sequence[Mapping[str, Any]] = ()
+        with suppress(FileNotFoundError):  # a folder exists only if it contains an object
+            items = system.ls(path, detail=True, refresh=True)
+        names = {item["name"].lstrip("/"): int(item["size"] or 0) for item in items if item["type"] == "file"}
+        return {name.removeprefix(prefix): size for name, size in names.items() if name.startswith(prefix)}, ""
 
     def remove(self, name: str, *, durable: bool = True) -> None:  # noqa: ARG002, D102 -- Storage says it
         path = self._path(name)

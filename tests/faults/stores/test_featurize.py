@@ -422,6 +422,19 @@ def test_shard__damaged_on_the_store__is_found_and_made_again(pattern, golden, b
     assert "set aside" in caplog.text
 
 
+def test_second_batch__lists_each_shard_once(bucket, options, proxy):
+    source = remote(bucket, options, n_features=2, zero_based=False, label_dtype="int64")
+    for name, rows in {"a": 1, "b": 3}.items():
+        bucket.put(f"in/{name}.svm", b"1 1:1\n" * (rows - rows // 2))
+        proxy.requests.clear()
+        assert featurized(source, bucket.url(), target_options=options, scheduler="synchronous").rows == rows
+    lists = [path for _, path, _ in proxy.requests if "list-type=2" in path and "prefix=out%2Fdata%2F&" in path]
+    assert [re.search("start-after=(.*?)(&|$)", path)[1] for path in lists] == [
+        "out%2Fdata%2F",
+        "out%2Fdata%2Fpart-000001",
+    ]
+
+
 def test_other_store__that_creates_exclusively__works_too(pattern, golden):
     import fsspec
 

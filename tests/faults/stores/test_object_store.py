@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import time
@@ -56,6 +57,24 @@ def test_list_and_size__after_another_client_wrote__are_not_stale(storage, bucke
     bucket.delete(f"out/{NAME}")
     assert storage.list(DATA) == {}
     assert storage.size(NAME) is None
+
+
+def test_list__many_objects__keeps_the_records_of_one_page(storage, bucket, proxy, monkeypatch):
+    names, records = [f"part-{number:06d}.parquet" for number in range(7)], []
+    for size, name in enumerate(names):
+        bucket.put(f"out/data/{name}", bytes(size))
+    whole = storage._system.call_s3
+
+    def page(*given, **settings):
+        records.append(sum(type(each) is dict and "ETag" in each for each in gc.get_objects()))
+        return whole(*given, MaxKeys=2, **settings)
+
+    monkeypatch.setattr(storage._system, "call_s3", page)
+    fault = proxy.add("503", method="GET", key="continuation-token", times=1)
+    assert storage.list(DATA) == {name: size for size, name in enumerate(names)}
+    assert max(records) - records[0] <= 2
+    assert (fault.seen, proxy.count("GET", "list-type=2")) == (1, 4 + 1)  # not all pages again
+    assert list(storage.list(DATA, after="part-000004")) == names[4:]
 
 
 def test_probe__works_once_and_leaves_nothing(storage, bucket, proxy):
