@@ -26,7 +26,7 @@ from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import EpochLines, Training
 from dkfeat.learn.sgd.parallel import Averaging, count_parts
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
-from dkfeat.messages import logger_of
+from dkfeat.messages import counted, logger_of
 from dkfeat.store.commit.run_log import read_logs, recorded_shares
 from dkfeat.validation import check_choice, check_seed
 
@@ -288,8 +288,14 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
     averaging = None
     if workers is not None and n_parts is not None and n_parts > 1:
         averaging = Averaging(rows, config, n_parts, workers.get())
+    elif workers is not None and solver.parts is None and lines is not None:
+        lines.note(f"{counted(job.data.n_rows, 'row')} are one part, trained in this process; parts can be set")
     with ExitStack() as stack:
-        kept = None if state is None else Checkpoints(state.path, job.pins | {"parts": n_parts})
+        kept = (
+            None
+            if state is None
+            else Checkpoints(state.path, job.pins | {"parts": None if averaging is None else n_parts})
+        )
         training = Training(
             rows=rows,
             config=config,

@@ -56,6 +56,10 @@ class EpochLines:
             self._shown = now
             self.end()
 
+    def note(self, text: str) -> None:
+        """Show a line that is not about an epoch."""
+        self._lines.note(f"train: {text}")
+
     def end(self) -> None:
         """Show the last epoch, which may be earlier than expected, unless it has been shown."""
         if self._hidden:

@@ -116,13 +116,16 @@ def test_train__tells_of_parts_and_all_rows(folder):
     assert "parts" not in trained(folder).training
 
 
-def test_train__parts_by_default_depend_on_rows_and_shards_alone(folder, monkeypatch, caplog):
+def test_train__parts_by_default_depend_on_rows_and_shards_alone(folder, tmp_path, monkeypatch, caplog, capsys):
     def parts(n_workers):
         return trained(folder, scheduler="threads", n_workers=n_workers).training["parts"]
 
-    alone = trained(folder, scheduler="threads", n_workers=2)
+    state = {"checkpoint": str(tmp_path / "state"), "progress": True}
+    alone = trained(folder, scheduler="threads", n_workers=2, **state)
     assert alone.training["parts"] == 1
-    assert bits(alone) == bits(trained(folder))
+    assert "400 rows are one part, trained in this process" in capsys.readouterr().err
+    assert bits(alone) == bits(trained(folder, **state)) == bits(trained(folder))  # one descent, also continued
+    assert "one part" not in capsys.readouterr().err
     monkeypatch.setattr(averaging, "PART_ROWS", ROWS // 3)
     assert parts(1) == parts(2) == parts(9) == 3
     monkeypatch.setattr(averaging, "PART_ROWS", 2)
