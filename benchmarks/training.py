@@ -8,7 +8,7 @@ and, with the papers' data sets (DKFEAT_DATA), the time to come within 0.1 point
 including reading and scoring. Compilation is not counted. The exit status is 1 if a target is missed.
 
 With --parts it prints only the accuracy of training in parts: of RCV1-like rows with noisy labels, and of three of the
-papers' data sets.
+papers' data sets; and how much faster two worker processes are than one, each on a core of its own.
 """
 
 import argparse
@@ -29,6 +29,8 @@ from sklearn.svm import LinearSVC
 from workloads import rcv1_like
 
 import dkfeat
+from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.learn.sgd.parallel import PART_ROWS
 
 COMPONENTS = 512
 SETS = ("rcv1", "sector", "adult_a9a")
@@ -170,11 +172,11 @@ def rcv1_like_files(n_rows, folder):
 
 
 def accuracy_of_parts(name, counts, folder, epochs):
-    """Train on about 60 shards of Darts in several numbers of parts."""
+    """Train on 60 shards of Darts, or more than the most parts, in several numbers of parts."""
     for part in ("train", "test"):
         shutil.rmtree(folder / part, ignore_errors=True)
     train = folder / "train.svm"
-    source = dkfeat.LibsvmSource(str(train), blocksize=train.stat().st_size // 60)
+    source = dkfeat.LibsvmSource(str(train), blocksize=train.stat().st_size // max(60, 6 * counts[-1] // 5))
     darts = dkfeat.DartFeatures(n_components=256, bits=8, random_state=0)
     dkfeat.featurize(source, folder / "train", darts, progress=False)
     dkfeat.featurize(str(folder / "test.svm"), folder / "test", like=folder / "train", progress=False)
@@ -185,9 +187,43 @@ def accuracy_of_parts(name, counts, folder, epochs):
         REPORT.emit(f"accuracy in parts, {name}", parts=parts or 1, percent=accuracy)
 
 
+def bind(core):
+    """Bind all threads of this process to a core."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
+def cost(client, shards, solver):
+    """Return elapsed seconds of a training, and processor seconds of the busiest worker and of this process."""
+    before, began = client.run(time.process_time), clocks()
+    dkfeat.train(shards, solver, client=client, progress=False)
+    elapsed, driver = clocks() - began
+    after = client.run(time.process_time)
+    return elapsed, max(after[worker] - before[worker] for worker in after), driver
+
+
+def two_workers(n_parts, shards, epochs, repeats):
+    """Train on one worker process and on two, in turn, each bound to a core as if it had no other."""
+    solver = dkfeat.SGD(parts=n_parts, epochs=epochs, alpha=1e-6)
+    cores = sorted(os.sched_getaffinity(0))
+    with local_cluster(1, 1) as one, local_cluster(2, 1) as two:
+        for client in (one, two):
+            for worker, core in zip(client.nthreads(), cores, strict=False):
+                client.run(bind, core, workers=[worker])
+            cost(client, shards, solver)
+        runs = np.array([[cost(client, shards, solver) for client in (one, two)] for _ in range(repeats)])
+    one, two = np.median(runs, axis=0).round(2).tolist()
+    REPORT.emit(f"elapsed, busiest worker, driver with scheduler, {n_parts} parts", one=one, two=two)
+    for name, seconds in (("elapsed", runs[:, :, 0]), ("processor time", runs[:, :, 1:].sum(axis=2))):
+        ratio = np.median(seconds[:, 0] / seconds[:, 1])
+        REPORT.mark(f"two worker processes against one, {name}", ratio, least=1.6)
+
+
 def in_parts(n_rows, root, folder, quick):
+    counts = (2,) if quick else (8, 32, 56, 200)[: 4 if n_rows >= 200 * PART_ROWS else 3]
     rcv1_like_files(n_rows, folder / "like")
-    accuracy_of_parts(f"{n_rows:,} RCV1-like rows", (2,) if quick else (8, 32, 56), folder / "like", 5)
+    accuracy_of_parts(f"{n_rows:,} RCV1-like rows", counts, folder / "like", 5)
+    two_workers(counts[-1], folder / "like" / "train", 5, 1 if quick else 5)
     for name, counts in PARTS.items() if root and not quick else ():
         (folder / name).mkdir(parents=True, exist_ok=True)
         for part in ("train", "test"):

@@ -86,7 +86,8 @@ class Slept:
         """Sleep between once and twice the least seconds for each item, then run them."""
         seconds, least = 0.0, self.least.value
         for item in items:
-            if getattr(item, "step", "item") == "item":  # other steps of a sum take no time to speak of
+            step = getattr(item, "step", None)  # of a sum; those without items take no time to speak of
+            for _ in item.item if step == "items" else [item] if step is None else []:
                 with self.items.get_lock():
                     self.items.value += 1
                     seconds += least * (1 + self.items.value * 0.618 % 1)

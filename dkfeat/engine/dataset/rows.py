@@ -163,12 +163,13 @@ def shuffle_batches(
     """
     enough = kept + max(rows, kept // 2)  # many small shards are added at once
     most = min(sum(sizes), enough + max(sizes, default=0))
-    buffer: _Buffer | _SparseBuffer | None = None
+    buffer: _Buffer | _JoinedBuffer | None = None
     parts: list[RowBlock] = []
     held = 0
     for shard in shards:
         if buffer is None:
-            buffer = _SparseBuffer() if sparse.issparse(shard.X) else _Buffer(most)
+            is_whole = sum(sizes) < enough  # all rows are added at the end
+            buffer = _JoinedBuffer() if is_whole or sparse.issparse(shard.X) else _Buffer(most)
         parts.append(shard)
         held += shard.n_rows
         del shard
@@ -182,8 +183,11 @@ def shuffle_batches(
         yield from buffer.draw(held, rows)
 
 
-class _SparseBuffer:
-    """Shuffled sparse rows: as their lengths differ, they cannot take the places of others, and are joined anew."""
+class _JoinedBuffer:
+    """Shuffled rows that are joined anew with those that are added.
+
+    As sparse rows differ in length, new ones cannot take the places of others; rows that are added at once need not.
+    """
 
     def __init__(self) -> None:
         self._rows: RowBlock | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +21,9 @@ scheduler can handle more."""
 
 MOST_PROBED = 256
 """Maximum number of features, or bytes of codes, of a built-in row that are compared."""
+
+MOST_FOLDED = 8
+"""Maximum number of items of a fold, a power of 2, that a cluster's task runs and joins."""
 
 Value = TypeVar("Value")
 
@@ -77,8 +81,9 @@ class Runner(Protocol):
         """Run ``task(item, stopped, shared)`` on every item, join the results, and yield what the last one consists of.
 
         Results are tuples of the same length, and are not changed after they are made. They are joined two by two, as
-        by `Tree`: by ``join(left, right)``, and on a cluster by its workers, between which they travel. This process
-        gets only the last one, an element at a time. Items are as for `run`, and are numbered by ``number``, from 0.
+        by `Tree`: by ``join(left, right)``, and on a cluster by its workers, between which they travel, those of up to
+        `MOST_FOLDED` neighbours by the task that runs these. This process gets only the last one, an element at a time.
+        Items are as for `run`, and are numbered by ``number``, from 0.
 
         Raises
         ------
@@ -236,3 +241,10 @@ class Tree:
         else:
             self._waiting[level, place] = result
         return None
+
+    def fold(self, place: int, result: Any, join: Callable[[Any, Any], Any]) -> None:
+        """Add the result of an item, and join what can be joined."""
+        found: Any = (0, place), [result]
+        while found is not None:
+            node, results = found
+            found = self.add(node, reduce(join, results))

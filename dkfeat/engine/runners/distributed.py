@@ -26,7 +26,7 @@ from distributed.scheduler import KilledWorker
 import dkfeat
 from dkfeat.config.settings import errors_at
 from dkfeat.engine.clusters.local import TERMINATE, check_least
-from dkfeat.engine.runners.base import Batches, Task, Tree, probe, run_batch
+from dkfeat.engine.runners.base import MOST_FOLDED, Batches, Task, Tree, probe, run_batch
 from dkfeat.engine.runners.defaults import read_defaults
 from dkfeat.errors import ClusterError, DkfeatError
 from dkfeat.messages import counted, logger_of, show_bytes
@@ -43,6 +43,9 @@ BATCH_SECONDS = 0.5
 
 MOST_IN_BATCH = 256
 """Maximum number of splits in a batch."""
+
+GROUPS = 4
+"""Minimum number of tasks of a fold for each thread, unless there are fewer items; later ones balance the load."""
 
 REFRESH_SECONDS = 2.0
 """Interval for updating the number of threads, which bounds the tasks in flight, and for looking for lost and silent
@@ -121,24 +124,29 @@ def _agree(found: Any, expected: Any) -> bool:
 
 
 class Node(NamedTuple):
-    """Step of a fold: to return the shared value, or to run the task on an item, join results, or return an element."""
+    """Step of a fold: to return the shared value, to run and join items, to join results, or to return an element."""
 
-    step: Literal["shared", "item", "join", "element"]
+    step: Literal["shared", "items", "join", "element"]
     item: Any = None
     inputs: Sequence[Any] = ()
     """The shared value, or results that it takes, which are known on the worker."""
 
     @property
     def description(self) -> str:
-        """Description of the item, in messages."""
-        return described(self.item) if self.step == "item" else f"the step {self.step!r} of a sum"
+        """Description of the items, in messages."""
+        if self.step != "items":
+            return f"the step {self.step!r} of a sum"
+        return " to ".join(dict.fromkeys(described(item) for item in (self.item[0], self.item[-1])))
 
 
 def _run_node(
     task: Callable[..., Any], join: Callable[[Any, Any], Any], node: Node, stopped: Callable[[], bool]
 ) -> Any:
-    if node.step == "item":
-        return task(node.item, stopped, *node.inputs)
+    if node.step == "items":
+        tree = Tree(len(node.item))
+        for place, item in enumerate(node.item):
+            tree.fold(place, task(item, stopped, *node.inputs), join)
+        return tree.root
     if node.step == "join":
         return join(*node.inputs)
     return node.inputs[0] if node.step == "shared" else node.inputs[0][node.item]
@@ -351,7 +359,10 @@ class _Submissions:
         """
         # not packed: arrays travel without copies
         self._keeps, self._inputs = True, {(-1, 0): [(0.0, [shared])]}
-        tree, left, ready = Tree(len(items)), iter(items), list[Any]()
+        most = len(items) // (GROUPS * max(1, sum(self._threads.values())))
+        size = min(MOST_FOLDED, 2 ** max(0, most.bit_length() - 1))  # joined as in a tree of all items
+        groups = [items[start : start + size] for start in range(0, len(items), size)]
+        tree, left, ready = Tree(len(groups)), enumerate(groups), list[Any]()
         try:
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
                 self._submit([(((-1, 0), Node("shared")),)])
@@ -359,14 +370,14 @@ class _Submissions:
             [(_, _, [start])] = self._next_results()
             while tree.root is None:
                 self._refresh()
-                for item in islice(left, max(0, self._window - len(self._pending) - len(ready))):
-                    self._inputs[0, item.number] = [start]
-                    ready.append((((0, item.number), Node("item", item)),))
+                for place, group in islice(left, max(0, self._window - len(self._pending) - len(ready))):
+                    self._inputs[0, place] = [start]
+                    ready.append((((0, place), Node("items", group)),))
                 self._submit(ready)
                 ready = []
-                for ((place, _),), _, [future] in self._next_results():
-                    del self._inputs[place]
-                    if (found := tree.add(place, future)) is not None:
+                for ((node, _),), _, [future] in self._next_results():
+                    del self._inputs[node]
+                    if (found := tree.add(node, future)) is not None:
                         self._inputs[found[0]] = found[1]
                         ready.append(((found[0], Node("join")),))
         except _SilentError:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from dask.local import SynchronousExecutor
@@ -73,10 +72,7 @@ class LocalRunner:
         tree = Tree(len(items))
 
         def done(item: Any, result: Any) -> None:
-            found: Any = (0, item.number), [result]
-            while found is not None:
-                node, results = found
-                found = tree.add(node, reduce(join, results))
+            tree.fold(item.number, result, join)
 
         self.run(lambda item, stopped: task(item, stopped, shared), items, done)
         yield from tree.root

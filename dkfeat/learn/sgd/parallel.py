@@ -18,7 +18,7 @@ import numpy as np
 
 from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.dataset.rows import prefetch
-from dkfeat.engine.runners.base import until_stopped
+from dkfeat.engine.runners.base import MOST_FOLDED, until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
@@ -303,8 +303,9 @@ class Averaging:
 def _check_memory(config: DescentConfig, data: ShardDataset, limit: int) -> None:
     width = data.shape[1]
     # float32 tables: two results and the third that they become, or the start and those of the descent, with mean and
-    # lag; and a result that waits
-    tables = 4 * width * config.n_lanes * (7 if config.average else 4)
+    # lag; and results that wait
+    waiting = MOST_FOLDED.bit_length()
+    tables = 4 * width * config.n_lanes * (5 + 2 * waiting if config.average else 3 + waiting)
     buffers = min(BUFFERS_BYTES, BATCHES_BYTES + 4 * data.n_rows * int(data.spec["output"]["row_bytes"]))
     check_fits(
         tables + buffers,

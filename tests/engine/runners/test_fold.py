@@ -72,24 +72,34 @@ def test_fold__joins_neighbours_whichever_ends_first(scheduler):
 @pytest.mark.cluster
 def test_fold__on_a_cluster_joins_the_same_and_sends_one_value_at_a_time(cluster_client, monkeypatch):
     gathered, gather = [], _Submissions._gather
+    submitted, submit = [], _Submissions._submit
 
     def counted(submissions, futures):
         gathered.append(len(futures))
         return gather(submissions, futures)
 
+    def recorded(submissions, batches):
+        submitted.extend(node for batch in batches for _, node in batch)
+        return submit(submissions, batches)
+
     monkeypatch.setattr(_Submissions, "_gather", counted)
-    for count in (1, 2, 11):
+    monkeypatch.setattr(_Submissions, "_submit", recorded)
+    for count in (1, 2, 11, 70):
         gathered.clear()
+        submitted.clear()
         assert folded(ClientRunner(cluster_client), count) == expected([f"x{number}" for number in range(count)])
         assert gathered == [1, 1]
+    groups = [node.item for node in submitted if node.step == "items"]
+    assert [len(group) for group in groups] == [8] * 8 + [6]  # in tasks of their own they would cost 139 messages
+    assert len(submitted) == 9 + 8 + 3
 
 
 @pytest.mark.cluster
 def test_fold__results_of_a_killed_worker_are_made_again(tmp_path):
     with local_cluster(n_workers=2, threads_per_worker=1) as client:
-        text = folded(ClientRunner(client), 11, Named(11, kill_at=8, folder=str(tmp_path)))
+        text = folded(ClientRunner(client), 40, Named(40, kill_at=18, folder=str(tmp_path)))
     assert (tmp_path / "killed").exists()
-    assert text == expected([f"x{number}" for number in range(11)])
+    assert text == expected([f"x{number}" for number in range(40)])
 
 
 def fail(item, stopped, shared):
