@@ -12,6 +12,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
+from math import floor
 from typing import TypeVar
 
 Number = TypeVar("Number")
@@ -66,6 +67,17 @@ def read_number(text: str, kind: Callable[[str], Number]) -> Number:
             f"{text!r} is not a number such as 10 or 0.5; write it in the digits 0 to 9, without underscores"
         )
     return kind(text)
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage, rounded down: only 1 is 100.0%.
+
+    Examples
+    --------
+    >>> percent(0.97), percent(0.99996), percent(1)
+    ('97.0%', '99.9%', '100.0%')
+    """
+    return f"{floor(1000 * share + 1e-9) / 1000:.1%}"
 
 
 def counted(number: int, noun: str, *verbs: str) -> str:

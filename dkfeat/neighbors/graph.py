@@ -17,6 +17,7 @@ from dkfeat.engine.progress import Progress
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import CommitError
 from dkfeat.maps._kernel_estimates import Codes
+from dkfeat.messages import percent
 from dkfeat.neighbors.deduplication.runs import CODES, BandRuns
 from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Former
 from dkfeat.neighbors.deduplication.work_files import Counts, FoundPairs, PairFiles, PairTask, Part, WorkFolder
@@ -162,5 +163,5 @@ def make_graph(folder: str, scan: ShardScan, runner: Runner, reporter: Progress)
     runner.run(partial(graph.check, sample), parts, lambda _, heaps: found.append(heaps))
     least = best_rows(reduce(merged, found))[0][:, -1:]
     recall = float(np.mean(best_rows(lists[sample, : scan.n_neighbors])[0] >= least))
-    reporter.note(f"approximate graph: {recall:.1%} of the nearest rows of {len(sample)} rows are in it")
+    reporter.note(f"approximate graph: {percent(recall)} of the nearest rows of {len(sample)} rows are in it")
     return lists, recall

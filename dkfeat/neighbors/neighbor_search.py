@@ -285,7 +285,7 @@ def _in_memory(scan: ShardScan, queries: Any, client: Client | None, reporter: P
     with ExitStack() as stack:
         runner = stack.enter_context(open_runner(client))
         scan = scan.prepared(runner, reporter)
-        stage = stack.enter_context(scan.stage(reporter, len(scan.batches(0, n_queries))))
+        stage = stack.enter_context(scan.stage(reporter, scan.batches(0, n_queries)))
         step = n_queries if isinstance(queries, ShardDataset) else _SENT * scan.batch_rows
         for first in range(0, n_queries, max(1, step)):
             batches = scan.batches(first, min(first + step, n_queries))

@@ -23,6 +23,7 @@ from dkfeat.engine.open import as_path
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
+from dkfeat.messages import percent
 from dkfeat.neighbors.exact import Rows, ordered
 from dkfeat.process_cache import ProcessCache
 
@@ -43,8 +44,6 @@ QUERIES = 4096
 _KEPT = 1 << 23  # best rows of all queries that a task holds
 _ROWS = 65_536  # rows of a shard that are compared at a time
 _TASKS = 1 << 16  # maximum number of tasks of a run, unless one batch has more
-GRAPH_STAGE = "search by graph, recall "
-"""Beginning of the name of a stage in progress reports and logs of runs; the recall of a graph follows."""
 _GROUPS = 4  # maximum number of tasks of a batch for each thread, as the best rows of each are sent and merged
 
 
@@ -98,16 +97,27 @@ class ShardScan:
         size = self.batch_rows
         return [Batch(start, min(start + size, stop)) for start in range(first, stop, size)]
 
-    def stage(self, reporter: Progress, n_batches: int) -> AbstractContextManager[Any]:
-        """Begin the stage of a search for batches of queries."""
-        n_tasks, n_bytes = n_batches * len(self.splits), n_batches * sum(map(self.source.split_bytes, self.splits))
-        name = "search" if self.recall is None else f"{GRAPH_STAGE}{self.recall:.3f}"
+    def stage(self, reporter: Progress, batches: Sequence[Batch]) -> AbstractContextManager[Any]:
+        """Begin the stage of a search for batches of queries; of a graph, each batch is a task."""
+        if self.make_lists is None:
+            name, n_tasks = "search, exact" if self.without_self else "search", len(batches) * len(self.splits)
+            n_bytes = len(batches) * sum(map(self.source.split_bytes, self.splits))
+        else:
+            name, n_tasks = "search by graph", len(batches)
+            name += "" if self.recall is None else f", recall {percent(self.recall)}"
+            n_bytes = sum(map(self._list_bytes, batches))
         return reporter.stage(name, total_tasks=n_tasks, total_bytes=n_bytes)
 
-    def count(self, splits: Iterable[Split], advance: Callable[..., object]) -> None:
-        """Report tasks as done."""
+    def count(self, batch: Batch, splits: Iterable[Split], advance: Callable[..., object]) -> None:
+        """Report the tasks of a batch as done: one for each of some shards, or the one of a graph."""
+        if self.make_lists is not None:
+            advance(rows=batch.stop - batch.first, source_bytes=self._list_bytes(batch))
+            return
         for split in splits:
             advance(rows=split.stop, source_bytes=self.source.split_bytes(split))
+
+    def _list_bytes(self, batch: Batch) -> int:
+        return (batch.stop - batch.first) * self.n_candidates * 8
 
     def search(
         self,
@@ -127,13 +137,13 @@ class ShardScan:
         runner : Runner
             Runs the tasks, each on a batch and a group of shards.
         advance : callable
-            Called for each batch and shard as ``advance(rows=..., source_bytes=...)``.
+            Called for each batch and shard, or each batch of a graph, as ``advance(rows=..., source_bytes=...)``.
         done : callable
             Called in this thread with each batch and its results, as in `Neighbors`, in any order.
         """
         if self.lists is not None:
             for batch in batches:
-                self.count(self.splits, advance)
+                self.count(batch, self.splits, advance)
                 done(batch, self._ranked(batch, *best_rows(self.lists[slice(*batch), : self.n_candidates]), runner))
             return
         n_groups = min(len(self.splits), _GROUPS * runner.n_threads)
@@ -145,7 +155,7 @@ class ShardScan:
         def merge(item: Comparison, best: NDArray[np.int64]) -> None:
             heaps, n_merged = found.pop(item.batch, (empty_heaps(len(best), self.n_candidates), 0))
             heaps = merged(heaps, best)
-            self.count(groups[item.group], advance)
+            self.count(item.batch, groups[item.group], advance)
             if n_merged + 1 < n_groups:
                 found[item.batch] = heaps, n_merged + 1
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from dkfeat.canonical import Count, Positive, typed
+from dkfeat.canonical import Count, Positive, dumps, parse_typed, typed
 from dkfeat.engine.dataset.dataset import ShardDataset, open_shards
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import binding_spec
@@ -22,15 +21,13 @@ from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import must_agree
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, publish_piece, run_split
-from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors.scan import GRAPH_STAGE
+from dkfeat.errors import CommitError, ConfigError, SpecConflictError
 from dkfeat.store.commit.begin import check_target
-from dkfeat.store.commit.run_log import read_logs
 from dkfeat.store.manifest.records import check
 from dkfeat.store.outputs import check_kind
 from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.shards.columns import ARROW_TYPES
-from dkfeat.store.storage.base import DATA, SPEC
+from dkfeat.store.storage.base import DATA, META, SPEC, faults_as, read_existing
 from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
@@ -50,8 +47,11 @@ QUERY, RANK = "query", "rank"
 SIMILARITY, ROW, ERROR = COLUMNS = ("similarity", "neighbor", "standard_error")
 """Columns of a table with the arrays of `Neighbors`."""
 _TYPES = {QUERY: "int64", RANK: "int64", ROW: "int64", SIMILARITY: "float64", ERROR: "float64"}
+_DEFAULTS = {"method": "exact"}  # of settings that are left out of specs
 _OF_NEIGHBOR = "neighbor_"
 """Beginning of the names of the columns that the data set keeps."""
+_RECALL = f"{META}/recall.json"
+"""File with the recall of an approximate graph."""
 
 
 class _Settings(TypedDict):
@@ -76,7 +76,7 @@ class Neighbors:
         True if the queries are the rows, and no row is its own neighbour.
     recall : float or None, default=None
         Of an approximate graph, the share of the nearest rows that were found, estimated from a sample of the rows.
-        None: the search was exact, or the log of its run is gone.
+        None: the search was exact.
     """
 
     n_rows: int
@@ -113,7 +113,7 @@ class Neighbors:
         settings = typed(table.spec["neighbors"], _Settings, f"{where}: neighbors")
         n_neighbors = settings["n_neighbors"]
         check(table.n_rows % n_neighbors == 0, f"{where}: {table.n_rows:,} rows are not {n_neighbors:,} for each query")
-        recall = _recall(table) if "method" in table.spec["neighbors"] else None
+        recall = _read_recall(table.shards.storage) if "method" in table.spec["neighbors"] else None
         return cls(settings["n_rows"], table, without_self=settings["without_self"], recall=recall)
 
     @property
@@ -207,11 +207,10 @@ class Neighbors:
             yield {name: found[name].to_numpy().reshape(-1, self.n_neighbors) for name in names}
 
 
-def _recall(table: ShardDataset) -> float | None:
-    """Return the recall of a graph in the newest log of a run that has it."""
-    stages = [stage.stage for log in read_logs(table.shards.storage) for stage in log.stages]
-    found = (re.fullmatch(GRAPH_STAGE + r"(\d\.\d+)", stage) for stage in stages)
-    return next((float(match[1]) for match in found if match), None)
+def _read_recall(storage: Storage) -> float | None:
+    """Return the recall of a graph, which is written before its table; None without it."""
+    text = read_existing(storage, _RECALL)
+    return None if text is None else parse_typed(text, float, f"{storage.url}/{_RECALL}")
 
 
 def write_neighbors(
@@ -323,14 +322,14 @@ def check_table_among(
     spec = binding_spec(storage)[0]
     if spec is None:
         return
-    found = spec[layout]
+    found = {**_DEFAULTS, **spec[layout]}
     if found["shards"] != settings["shards"]:
         n_rows = f"{found['n_rows']:,}" if isinstance(found.get("n_rows"), int) else "other"
         raise SpecConflictError(
             f"{storage.url} holds {content} among {n_rows} rows, but {data.shards.storage.url} has {data.n_rows:,} "
             "rows now, or other ones; all of them may have changed, so choose another target, or remove this one"
         )
-    must_agree(settings, found, storage.url, "choose another target, or remove this one")
+    must_agree({**_DEFAULTS, **settings}, found, storage.url, "choose another target, or remove this one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,17 +353,24 @@ class _NeighborsJob(TableJob):
         existing = {*self.storage.list(DATA, sizes=False)}
         places: dict[Batch, tuple[Split, int]] = {}
         pieces: dict[int, list[Piece]] = {}  # of the splits of which a part is written
-        n_batches, n_new = 0, Counter[int]()
+        batches: list[Batch] = []
+        n_new = Counter[int]()
         for split in splits:
             first = self.source.first_row(split)
             for number, batch in enumerate(self.scan.batches(first, first + split.stop)):
-                n_batches += 1
+                batches.append(batch)
                 if shard_name(self.spec_fp, split, number) not in existing:  # else an earlier run has searched it
                     places[batch] = split, number
                     n_new[split.number] += 1
-        scan = self.scan.prepared(workers, self.reporter) if places else self.scan
+        if places:
+            scan = self.scan.prepared(workers, self.reporter)
+            if scan.recall is not None:
+                with faults_as(CommitError, f"{self.storage.url}/{_RECALL} cannot be written"):
+                    self.storage.replace(_RECALL, dumps(scan.recall))
+        else:
+            scan = replace(self.scan, recall=_read_recall(self.storage))
         job, n_left = replace(self, workers=workers, scan=scan), n_new.copy()
-        with scan.stage(self.reporter, n_batches) as stage:
+        with scan.stage(self.reporter, batches) as stage:
 
             def end(split: Split) -> None:
                 result = run_split(job, split)
@@ -381,8 +387,9 @@ class _NeighborsJob(TableJob):
                     del pieces[split.number]
                     end(split)
 
-            for _ in range(n_batches - len(places)):
-                scan.count(scan.splits, stage.advance)
+            for batch in batches:
+                if batch not in places:
+                    scan.count(batch, scan.splits, stage.advance)
             for split in splits:
                 if not n_left[split.number]:
                     end(split)

@@ -1,6 +1,7 @@
 """``dkfeat neighbors`` from text to a table, what other commands say of the table, and mistakes."""
 
 import json
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,6 +9,7 @@ import pytest
 
 from dkfeat.neighbors import search
 from tests.cli.test_commands import run
+from tests.programs import run_killed
 
 OTHERS = 40
 
@@ -30,6 +32,7 @@ def test_queries_in_text(folder, tmp_path):
     first = run(*command)
     assert "queries            3\n" in first.stdout
     assert f"neighbors          4 of 40 rows for each, in {tmp_path / 'found'}\n" in first.stdout
+    assert "method             exact, each is compared with all rows\n" in first.stdout
     assert "search: done" in first.stderr
     again = run(*command)
     assert again.stdout == first.stdout
@@ -68,13 +71,37 @@ def test_graph(folder, tmp_path):
     first = run(*command)
     assert "method             approximate, recall 100.0% by a sample of the rows\n" in first.stdout
     assert "approximate graph: 100.0% of the nearest rows of 40 rows are in it\n" in first.stderr
-    assert "search by graph, recall 1.000: done" in first.stderr
+    assert "search by graph, recall 100.0%: done, 40 rows" in first.stderr
     again = run(*command, "--json")
     assert {"method": "graph", "recall": 1.0}.items() <= json.loads(again.stdout).items()
     assert "graph is complete already: 200 rows; nothing to do" in again.stderr
     assert "round" not in again.stderr
     run("report", tmp_path / "graph", "--out", tmp_path / "report.html")
-    assert "search by graph, recall 1.000" in (tmp_path / "report.html").read_text()
+    assert "search by graph, recall 100.0%" in (tmp_path / "report.html").read_text()
+    shown = run("inspect", tmp_path / "graph").stdout
+    assert "method             graph\n" in shown
+    assert "recall             100.0%\n" in shown
+
+
+def test_graph__has_its_recall_after_a_kill_before_the_commit(folder, tmp_path):
+    command = ("neighbors", folder / "features", "--method", "graph", "--n-neighbors", 5, "--out", tmp_path / "graph")
+    run_killed("before_manifest:1", [sys.executable, "-m", "dkfeat", *map(str, command)])
+    left = sorted((tmp_path / "graph" / "data").iterdir())
+    again = run(*command)
+    assert sorted((tmp_path / "graph" / "data").iterdir()) == left != []
+    assert "round" not in again.stderr
+    assert "search by graph, recall 100.0%: done, 40 rows" in again.stderr
+    assert "method             approximate, recall 100.0%" in again.stdout
+
+
+def test_all_rows_exactly(folder, tmp_path):
+    ended = run("neighbors", folder / "features", "--n-neighbors", 5, "--out", tmp_path / "found")
+    assert "method             exact, each is compared with all rows\n" in ended.stdout
+    assert "search, exact: done" in ended.stderr
+    assert "method             exact\n" in run("inspect", tmp_path / "found").stdout
+    words = ("--n-neighbors", 5, "--method", "graph", "--out", tmp_path / "found")
+    ended = run("neighbors", folder / "features", *words, status=4)
+    assert 'method: "exact" there, "graph" asked' in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_an_interrupted_search_is_continued_with_the_same_bytes(folder, tmp_path
         search(folder / "features", n_neighbors=2, target=tmp_path / "graph", progress=seen.append)
     assert dataset_state(tmp_path / "graph") == dataset_state(tmp_path / "whole")
     last = seen[-1]
-    assert (last.stage, last.tasks, last.source_bytes) == ("search", last.total_tasks, last.total_bytes)
+    assert (last.stage, last.tasks, last.source_bytes) == ("search, exact", last.total_tasks, last.total_bytes)
 
 
 @pytest.mark.usefixtures("small_batches")

@@ -11,7 +11,7 @@ from dkfeat.cli.declared import LOCAL_FILE
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import holds_model, options_at, output_options, overwrite_option, storage_option
 from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size, summary
-from dkfeat.messages import counted
+from dkfeat.messages import counted, percent
 
 if TYPE_CHECKING:
     from dkfeat.store.commit.status import Status
@@ -41,6 +41,7 @@ def inspect(target: str, storage_options: dict[str, Any] | None) -> None:
 
 def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
+    from dkfeat.neighbors import Neighbors
     from dkfeat.store.manifest.manifest import labels_named
     from dkfeat.store.manifest.metadata import encoder_shown
 
@@ -73,6 +74,9 @@ def _of_shards(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]
         record["columns"] = list(manifest.schema)
         of_features = {"features", *(() if "label" in manifest.schema else ("labels", "nonzeros", "empty_rows"))}
         record = {key: value for key, value in record.items() if key not in of_features}
+    if data.layout == "neighbors":
+        found = Neighbors.open(target, storage_options=options)
+        record |= {"method": data.spec["neighbors"].get("method", "exact"), "recall": found.recall}
     return record
 
 
@@ -115,8 +119,8 @@ def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
         return _settings(value)
     if isinstance(value, list):
         return "" if not value and key == "no_final_newline" else _some(value, LABELS_SHOWN)
-    if isinstance(value, float):  # an accuracy
-        return f"{value:.2%}"
+    if isinstance(value, float):  # an accuracy, unless it is a recall
+        return percent(value) if key == "recall" else f"{value:.2%}"
     return f"{value:,}" if isinstance(value, int) else str(value or "")
 
 

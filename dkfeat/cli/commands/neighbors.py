@@ -20,7 +20,7 @@ from dkfeat.cli.options import (
 from dkfeat.cli.output import note, summary, summary_of
 from dkfeat.cli.rows import rows_given, source_options
 from dkfeat.config import DuplicatesConfig, NeighborsConfig
-from dkfeat.messages import counted
+from dkfeat.messages import counted, percent
 
 
 @click.command(cls=DkfeatCommand)
@@ -86,8 +86,9 @@ def neighbors(
     record |= {"first_similarity": first, "last_similarity": last, "standard_error": error}
     rows = counted(found.n_rows, "row")
     shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {rows} for each, in {out}"}
+    shown["method"] = "exact, each is compared with all rows"
     if options["method"] == "graph":
-        recall = "" if found.recall is None else f", recall {found.recall:.1%} by a sample of the rows"
+        recall = "" if found.recall is None else f", recall {percent(found.recall)} by a sample of the rows"
         shown["method"] = f"approximate{recall}"
     if found.n_queries:
         is_exact = options["rerank"] is not None
