@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 30_977
 MOST_MODULES = 213
-MOST_TEST_LINES = 38_680
+MOST_TEST_LINES = 38_678
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
