@@ -124,7 +124,8 @@ ROUNDS = 4
 """Maximum number of times per epoch that the weights of parts are averaged."""
 MOMENTUM = 0.8
 """Maximum share of the last step of the averages that is added to the next one. The mean of n parts moves as far as the
-rows of one part push it; with a momentum of 1 - 1/n averages move as far as one descent, as long as it goes one way."""
+rows of one part push it; with a momentum of 1 - 1/n averages move as far as one descent, as long as it goes one way.
+The first epoch has none: ahead of the first averages, which depend on few rows, weights only grow longer."""
 EARLIER = 0.5
 """Weight of the steps of earlier rounds in the mean of the weights. Round t then has a share of 2 / (t + 1), as in
 polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early rounds count less because the first weights of
@@ -263,7 +264,9 @@ class Averaging:
             If a shard cannot be read.
         """
         for parts in zip(*(self._cut(part, epoch) for part in self._parts), strict=True):
-            self._add(self._runner.fold(self._task(epoch=epoch), self._ahead(), parts, join))
+            self._add(
+                self._runner.fold(self._task(epoch=epoch), self._ahead(self._momentum if epoch else 0.0), parts, join)
+            )
 
     def _cut(self, part: Part, epoch: int) -> Iterator[Part]:
         """Yield the part with the shards of each round."""
@@ -271,11 +274,11 @@ class Averaging:
         for chosen in assign_shards(rows, self._n_rounds, self._seed, epoch, part.number):
             yield part._replace(shards=[part.shards[index] for index in chosen])
 
-    def _ahead(self) -> tuple[Any, Any]:
+    def _ahead(self, momentum: float) -> tuple[Any, Any]:
         """Return the start of all parts, ahead of the last average; it takes the memory of the average before that."""
         weights = self._weights
         self._weights = replace(weights, before_coef=None, before_intercept=None)
-        share = 1 + self._momentum
+        share = 1 + momentum
         return (
             _moved(weights.before_coef, weights.coef, share),
             _moved(weights.before_intercept, weights.intercept, share),

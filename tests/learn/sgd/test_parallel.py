@@ -161,8 +161,8 @@ def test_train__averages_parts_by_rows_with_momentum(average, n_parts, folder):
     before, before_intercept = table, intercept
     mean_table, mean_intercept, seen = table.copy(), intercept.copy(), 0
     for epoch, number in itertools.product(range(2), range(n_rounds)):
-        ahead = table + (table - before) * momentum
-        ahead_intercept = intercept + (intercept - before_intercept) * momentum
+        ahead = table + (table - before) * (momentum if epoch else 0)
+        ahead_intercept = intercept + (intercept - before_intercept) * (momentum if epoch else 0)
         before, before_intercept = table, intercept
         fresh = Weights.zeros(settings, data.shape[1])
         start = replace(fresh, coef=ahead.astype(np.float32), intercept=ahead_intercept)
