@@ -7,6 +7,7 @@ import hashlib
 import math
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -307,6 +308,8 @@ class _Submissions:
         """True while results stay on workers, as futures."""
         self._inputs: dict[Any, list[Any]] = {}
         """Results that each submitted node takes, as futures or values."""
+        self._places: dict[Any, str | None] = {}
+        """Workers for submitted nodes that run items."""
         self._threads: dict[str, int] = {}
         """Threads of each worker that is not silent."""
         self._silent: list[str] = []
@@ -367,16 +370,19 @@ class _Submissions:
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
                 self._submit([(((-1, 0), Node("shared")),)])
             self._inputs.clear()
+            self._places.clear()
             [(_, _, [start])] = self._next_results()
             while tree.root is None:
                 self._refresh()
                 for place, group in islice(left, max(0, self._window - len(self._pending) - len(ready))):
                     self._inputs[0, place] = [start]
+                    self._places[0, place] = self._idlest()
                     ready.append((((0, place), Node("items", group)),))
                 self._submit(ready)
                 ready = []
                 for ((node, _),), _, [future] in self._next_results():
                     del self._inputs[node]
+                    self._places.pop(node, None)
                     if (found := tree.add(node, future)) is not None:
                         self._inputs[found[0]] = found[1]
                         ready.append(((found[0], Node("join")),))
@@ -386,6 +392,11 @@ class _Submissions:
             self._keeps = False
         root: Future = tree.root
         return root
+
+    def _idlest(self) -> str | None:
+        """Return the worker that has least to do for its threads; Dask would take those that hold the shared value."""
+        busy = Counter(self._places.values())
+        return min(self._threads, key=lambda worker: busy[worker] / self._threads[worker], default=None)
 
     @property
     def _window(self) -> int:
@@ -401,10 +412,11 @@ class _Submissions:
         if self._silent and self._threads:
             chosen = {"workers": list(self._threads), "allow_other_workers": True}
         if self._inputs:
-            inputs = [self._inputs[batch[0][0]] for batch in batches]
-            each = zip(packed, inputs, keys, strict=True)
-            submit = partial(self._client.submit, run_on_worker, pure=False, **chosen)
-            futures = [submit(pack, *results, key=key) for pack, results, key in each]
+            submit, futures = partial(self._client.submit, run_on_worker, pure=False, **chosen), []
+            for ((node, _),), pack, key in zip(batches, packed, keys, strict=True):
+                place = self._places.get(node)
+                chosen = {} if place is None else {"workers": [place], "allow_other_workers": True}
+                futures.append(submit(pack, *self._inputs[node], key=key, **chosen))
         else:
             futures = self._client.map(run_on_worker, packed, key=keys, pure=False, **chosen)
         self._pending.update(zip(futures, batches, strict=True))

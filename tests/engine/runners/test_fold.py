@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,20 @@ def test_fold__on_a_cluster_joins_the_same_and_sends_one_value_at_a_time(cluster
     groups = [node.item for node in submitted if node.step == "items"]
     assert [len(group) for group in groups] == [8] * 8 + [6]  # in tasks of their own they would cost 139 messages
     assert len(submitted) == 9 + 8 + 3
+
+
+def locate(item, stopped, shared):
+    time.sleep(0.02)
+    return (os.getpid(),), len(shared)
+
+
+@pytest.mark.cluster
+def test_fold__all_workers_have_items_though_one_holds_the_shared_value():
+    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+        runner = ClientRunner(client)
+        pids, _ = runner.fold(locate, bytes(32 << 20), [Item(0)] * 128, lambda left, right: (left[0] + right[0], 0))
+    few, _ = sorted(Counter(pids).values())
+    assert few >= 40  # if Dask chose, none
 
 
 @pytest.mark.cluster
