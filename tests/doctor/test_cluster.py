@@ -89,4 +89,4 @@ def test_cluster__of_the_defaults(monkeypatch):
         with dask.config.set({f"dkfeat.{name}": value for name, value in defaults.items()}):
             (check,) = check_cluster()
         assert (check.state, check.exit_code) == ("fail", exit_code)
-    assert "did you mean 'n-workers'" in check.found
+    assert "did you mean 'n_workers'" in check.found
