@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_990
+MOST_CODE = 30_991
 MOST_MODULES = 213
-MOST_TEST_LINES = 38_693
+MOST_TEST_LINES = 38_694
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -40,8 +40,8 @@ class SGD(Settings):
     epochs : int, optional
         Passes over the shards; by default enough for 150,000 rows per class, but between 5 and 40.
     average : bool, default=True
-        Return the mean of the weights over all steps instead of the last ones. With `parts`, steps of the t-th
-        average count t times.
+        Return the mean of the weights over all steps instead of the last ones. With `parts` of fewer than
+        10,000 rows, steps of the t-th average count t times.
     patience : int, optional
         Stop after this many successive epochs without a better held-out score. The model of the best epoch is then
         returned. By default all epochs are trained, and the model of the last one is returned.

@@ -127,9 +127,9 @@ MOMENTUM = 0.8
 rows of one part push it; with a momentum of 1 - 1/n averages move as far as one descent, as long as it goes one way.
 The first epoch has none: ahead of the first averages, which depend on few rows, weights only grow longer."""
 EARLIER = 0.5
-"""Weight of the steps of earlier rounds in the mean of the weights. Round t then has a share of 2 / (t + 1), as in
-polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early rounds count less because the first weights of
-parts are worse than those of one descent."""
+"""Weight of the steps of earlier rounds in the mean of the weights, if parts have fewer than `PART_ROWS` rows; else 1.
+Round t then has a share of 2 / (t + 1), as in polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early
+rounds count less because the first weights of parts of few rows are worse than those of one descent."""
 
 Sums = tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]
 """Weights, intercepts and losses of a part or the means over several, and the number of rows; and, if they are kept,
@@ -226,6 +226,7 @@ class Averaging:
             _check_memory(config, data, limit)
         self._runner, self._config, self._width = runner, config, data.shape[1]
         self._momentum = min(MOMENTUM, 1 - 1 / n_parts)
+        self._earlier = EARLIER if data.n_rows // n_parts < PART_ROWS else 1.0
         shards = assign_shards(counts, n_parts, rows.seed)
         self._parts = [Part(number, n_parts, indices) for number, indices in enumerate(shards)]
         self._n_rounds = min(ROUNDS, *map(len, shards))
@@ -247,7 +248,7 @@ class Averaging:
         return replace(weights, before_coef=np.zeros_like(weights.coef), before_intercept=weights.intercept.copy())
 
     def weights(self) -> Weights:
-        """Return the mean of the parts' weights, and the mean over all steps, of which those of round t count t times.
+        """Return the mean of the parts' weights, and the mean over all steps, see `EARLIER`.
 
         They depend only on data, options, seed and number of parts, bit for bit.
         """
@@ -288,7 +289,7 @@ class Averaging:
         """Add the sums of a round; each is received when the one before is used."""
         weights, (coef, intercept, loss, steps) = self._weights, next(results)
         if (means := next(results)) is not None:
-            share = steps / max(1, EARLIER * weights.steps + steps)
+            share = steps / max(1, self._earlier * weights.steps + steps)
             _moved(weights.mean_coef, means[0], share)
             _moved(weights.mean_intercept, means[1], share)
         next(results, None)  # ends the run
