@@ -1,6 +1,6 @@
 """Near neighbours by codes against what people install for them: recall of the ten nearest rows, and time.
 
-    DKFEAT_DATA=DIR python benchmarks/neighbors.py [--quick]
+    DKFEAT_DATA=DIR python benchmarks/neighbors.py [--quick] [--graph ROWS ...]
 
 The nearest rows are those of the exact min-max (GMM) kernel, found by brute force. `GMMNeighbors` compares 512 codes of
 8 bits, then 100 rows exactly. The others:
@@ -12,6 +12,12 @@ The nearest rows are those of the exact min-max (GMM) kernel, found by brute for
 - FAISS gets the same codes as bits: its flat index and its graph (HNSW) know only the Hamming distance of bits.
 - PyNNDescent gets the kernel as a compiled distance, on dense sets.
 
+With --graph it only makes the approximate graph of so many sums of two random rows of RCV1, and prints processor time,
+that of all threads, its estimated recall, and the exponent of its growth.
+
+With --graph it makes only the approximate graph of so many sums of two rows of RCV1 drawn at random, and prints the
+processor time of all threads, the estimated recall, and the exponent of the growth.
+
 Processor time of one thread, the median of repeats. Then the rate at which packed codes are compared, and the bytes of
 an index of shards. The exit status is 1 if a target is missed. Needs the extra `bench`.
 """
@@ -21,12 +27,16 @@ import lzma
 import os
 import statistics
 import sys
+import tempfile
+import time
 import warnings
 from pathlib import Path
 
 import faiss
 import numba
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import scipy.sparse as sp
 from datasketch import MinHash, MinHashLSH
 from marks import Report
@@ -39,8 +49,9 @@ from threadpoolctl import threadpool_limits
 import dkfeat
 from dkfeat.compiled.sampling.codes import count_matches
 from dkfeat.kernels import gmm
-from dkfeat.neighbors import GMMNeighbors
+from dkfeat.neighbors import GMMNeighbors, search
 
+GRAPH_COMPONENTS = 256
 SETS = ("letter", "mnist10k", "rcv1", "news20")
 N_QUERIES, N_NEIGHBORS, N_COMPONENTS, N_CANDIDATES = 150, 10, 512, 100
 DENSE = 1000  # columns up to which a peer gets dense rows
@@ -170,6 +181,34 @@ def measure(name, folder, n_rows, repeats, quick):
     return table
 
 
+def graphs(sizes, path):
+    """Time approximate graphs of sums of two rows of RCV1, the second of a random weight."""
+    with lzma.open(path) as file:
+        X, _ = load_svmlight_file(file, dtype=np.float32)
+    seconds = []
+    for n_rows in (1000, *sizes):  # the first compiles
+        rng = np.random.default_rng(0)
+        weights = sp.diags(rng.random(n_rows, np.float32))
+        rows = sp.csr_matrix(X[rng.integers(0, X.shape[0], n_rows)] + weights @ X[rng.integers(0, X.shape[0], n_rows)])
+        rows.sort_indices()
+        columns = [pa.LargeListArray.from_arrays(rows.indptr, pa.array(each)) for each in (rows.indices, rows.data)]
+        with tempfile.TemporaryDirectory() as folder:
+            table = pa.table([*columns, pa.array(np.zeros(n_rows, np.int64))], ["indices", "values", "label"])
+            pq.write_table(table, f"{folder}/rows.parquet", row_group_size=20_000)
+            source = dkfeat.ParquetSource(f"{folder}/rows.parquet", n_features=X.shape[1])
+            darts = dkfeat.DartFeatures(GRAPH_COMPONENTS, random_state=0)
+            dkfeat.featurize(source, f"{folder}/features", darts, progress=False)
+            began, elapsed = time.process_time(), time.perf_counter()
+            found = search(f"{folder}/features", target=f"{folder}/neighbors", method="graph", progress=False)
+            seconds.append(time.process_time() - began)
+            elapsed = time.perf_counter() - elapsed
+        values = {"cpu_seconds": round(seconds[-1], 1), "seconds": round(elapsed, 1), "recall": round(found.recall, 3)}
+        REPORT.emit("approximate graph", rows=n_rows, **values)
+    if len(sizes) > 1:
+        exponent = np.polyfit(np.log(sizes), np.log(seconds[1:]), 1)[0]
+        REPORT.mark("approximate graph, exponent of its growth", exponent, most=1.2)
+
+
 def rates(n_rows, repeats):
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 256, (n_rows, N_COMPONENTS), np.uint8)
@@ -186,11 +225,18 @@ def rates(n_rows, repeats):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few rows: a check that it runs, not a measurement")
-    quick = parser.parse_args().quick
+    parser.add_argument(
+        "--graph", type=int, nargs="+", metavar="ROWS", help="time only approximate graphs of so many rows"
+    )
+    args = parser.parse_args()
+    quick = args.quick
     folder = Path(os.environ.get("DKFEAT_DATA", Path(__file__).parents[2] / "shared" / "data"))
     sets = [name for name in (SETS[:1] if quick else SETS) if (folder / name).is_dir()]
     if not sets:
         print(f"neighbors: no data sets in {folder}; set DKFEAT_DATA", file=sys.stderr)
+    if args.graph:
+        graphs(args.graph, folder / "rcv1" / "train.svm.xz")
+        return REPORT.end(quick=quick)
     numba.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     with threadpool_limits(1):
