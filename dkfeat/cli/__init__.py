@@ -16,7 +16,7 @@ import click
 import dkfeat
 from dkfeat.cli.commands.demo import demo
 from dkfeat.cli.commands.featurize import featurize, plan
-from dkfeat.cli.commands.inspect import inspect, quarantine, report, status
+from dkfeat.cli.commands.inspect import files, inspect, quarantine, report, status
 from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
 from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
@@ -82,7 +82,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "From rows to features": (plan, featurize, compare),
     "Models": (train, predict, evaluate),
     "Neighbours and duplicates": (neighbors, duplicates, drop_duplicates),
-    "Content and state of a folder": (inspect, report, status, verify, quarantine),
+    "Content and state of a folder": (inspect, report, status, files, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
     "Settings": (run, config),
 }

@@ -23,6 +23,7 @@ OBJECTS = {
     | {"n_candidates", "n_compared"},
     "evaluate": {"task", "rows", "accuracy", "per_class", "confusion"},
     "featurize": {"target", "rows", "empty_rows", "bad_rows", "shards", "size", "manifest"},
+    "files": {"target", "files"},
     "inspect": {"kind", "target", "rows", "labels", "shards", "size", "features", "map", "input", "layout", "sources"},
     "neighbors": {"neighbors", "queries", "n_neighbors", "rows", "first_similarity", "last_similarity"}
     | {"standard_error"},
@@ -55,6 +56,7 @@ def words(tmp_path_factory):
         "neighbors": (target, "--n-neighbors", 2, "--out", folder / "neighbors"),
         "duplicates": (target, "--threshold", 0.9, "--out", folder / "duplicates"),
         "drop-duplicates": (target, folder / "duplicates", "--out", folder / "distinct"),
+        "files": (target,),
         "inspect": (target,),
         "status": (target,),
         "verify": (target, "--inputs", rows),

@@ -197,6 +197,28 @@ def _of_state(found: Status) -> dict[str, str]:
 @click.argument("target")
 @storage_option("TARGET")
 @output_options
+def files(target: str, storage_options: dict[str, Any] | None) -> None:
+    """List the committed Parquet files of TARGET, one on each line, in the order of their rows.
+
+    Other files in TARGET/data are of a run in progress or interrupted, so give
+    this list, not the folder, to other readers of Parquet.
+
+    For example:
+      dkfeat files features/days
+      dkfeat files features/days --json | jq -r .files[]
+    """
+    from dkfeat.engine.dataset.dataset import open_shards
+
+    paths = open_shards(target, storage_options=storage_options).paths
+    print_result({"target": target, "files": paths})
+    for path in paths:
+        echo(path)
+
+
+@click.command(cls=DkfeatCommand)
+@click.argument("target")
+@storage_option("TARGET")
+@output_options
 def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
     """List the bad rows that were left out of the shards in TARGET.
 

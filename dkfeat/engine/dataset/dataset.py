@@ -25,7 +25,7 @@ from dkfeat.store.manifest.manifest import Manifest
 from dkfeat.store.shards import reader
 from dkfeat.store.shards.columns import LAYOUTS
 from dkfeat.store.storage import is_read_only, open_storage
-from dkfeat.store.storage.base import SPEC
+from dkfeat.store.storage.base import DATA, SPEC
 from dkfeat.validation import check_choice, check_integer
 
 if TYPE_CHECKING:
@@ -216,6 +216,14 @@ class ShardDataset:
     def n_shards(self) -> int:
         """Number of shards."""
         return len(self.manifest.shards)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths or URLs of the shards' files, in the order of their rows, for other readers of Parquet.
+
+        The folder ``data`` may have further files while a run writes to it, and after one that was interrupted.
+        """
+        return [f"{self._reader.storage.url}/{DATA}/{name}" for name in self.manifest.shards.names]
 
     @cached_property
     def first_rows(self) -> NDArray[np.int64]:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import threading
 from collections import Counter
 
 import dask
 import numpy as np
+import polars as pl
 import pytest
+from click.testing import CliRunner
 from scipy import sparse
 
 import dkfeat
 from dkfeat.blocks import PackedCodes
+from dkfeat.cli import cli
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, ShardError
 from tests.engine.helpers import featurized, gcws
@@ -50,6 +54,18 @@ def test_open_shards__tells_what_is_there(target, tiny_rows):
     assert data.map.fingerprint() == gcws().fit(tiny_rows[0]).fingerprint()
     assert "400 rows" in repr(data)
     assert data.verify().problems == []
+
+
+def test_paths__are_the_committed_files_in_the_order_of_the_rows(target, expected, tmp_path):
+    folder = shutil.copytree(target, tmp_path / "features")
+    data = dkfeat.open_shards(folder)
+    shutil.copy(data.paths[0], folder / "data" / f"part-000099-0000-{'0' * 12}.parquet")  # of a batch in progress
+    frame = pl.scan_parquet(dkfeat.open_shards(folder).paths).collect()
+    assert frame["label"].to_list() == expected[1].tolist()
+    assert pl.read_parquet(folder / "data" / "*.parquet").height > 400
+    done = CliRunner().invoke(cli, ["files", str(folder)])
+    assert done.stdout.splitlines() == data.paths
+    assert "is not a data set" in CliRunner().invoke(cli, ["files", str(tmp_path)]).output
 
 
 def test_to_scipy__is_the_transform_of_the_source(target, expected):
