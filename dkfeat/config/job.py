@@ -103,6 +103,8 @@ class FeaturizeConfig(WritingConfig):
     """Parameters of an encoder by name, such as ``categories`` or ``column_scale``. Left out: their defaults."""
     layout: Layout | None = None
     """Layout of the features in shards. Left out: the map's own."""
+    delta: bool = False
+    """Begin a Delta Lake log of the target, which every later commit extends."""
     on_changed_source: Literal["raise", "keep"] = "raise"
     """If a committed file has changed or is gone, end the run, or keep its rows as committed and continue."""
 

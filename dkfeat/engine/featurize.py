@@ -34,6 +34,7 @@ def featurize(
     client: Client | ExecutionConfig | None = None,
     progress: bool | Callable[[ProgressState], object] = True,
     storage_options: Mapping[str, Any] | None = None,
+    delta: bool = False,
 ) -> Manifest:
     r"""Compute the features of every row of a source and store them as Parquet shards.
 
@@ -82,6 +83,9 @@ def featurize(
         True reports on standard error. A callable receives a `ProgressState` after each task.
     storage_options : mapping or None
         Options of fsspec for sources given by URL. They are never stored.
+    delta : bool, default=False
+        Begin a log of the target in Delta Lake's format, ``_delta_log``, which readers of Delta tables can open. Every
+        later commit extends it, also without this option. Only dkfeat may write to the table.
 
     Returns
     -------
@@ -117,5 +121,5 @@ def featurize(
     with open_run(source, target, like=like, client=client, progress=progress) as opened:
         resolved = resolve(opened, map, layout, encoder)
         planned = plan_tasks(resolved)
-        finished = run_tasks(planned)
+        finished = run_tasks(planned, delta=delta)
         return commit(finished)

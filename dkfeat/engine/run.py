@@ -48,10 +48,11 @@ class Finished:
     """None if there was nothing to do."""
 
 
-def run_tasks(planned: Planned) -> Finished:
+def run_tasks(planned: Planned, *, delta: bool = False) -> Finished:
     """Record the plan, and run the tasks that are not done.
 
-    The runner is opened only if there is something to do, and closed while the target is still locked.
+    The runner is opened only if there is something to do, and closed while the target is still locked. With `delta` a
+    Delta log of the target begins.
 
     Raises
     ------
@@ -70,6 +71,7 @@ def run_tasks(planned: Planned) -> Finished:
         resume=context.policy.resume,
         keep_changed=context.policy.on_changed_source == "keep",
         lock=context.lock,
+        delta=resolved.schema if delta else None,
     )
     context.closing.enter_context(batch)
     if batch.is_done:

@@ -44,6 +44,7 @@ def _target(command: Command, *, required: bool = True) -> Command:
 
 @click.command(cls=DkfeatCommand)
 @_target
+@option_of(FeaturizeConfig, "delta")
 @map_options
 @source_options
 @encoder_options
@@ -80,6 +81,7 @@ def featurize(ctx: click.Context, /, source: tuple[str, ...], out: str, like: st
         like=like,
         encoder=make_encoder(options),
         layout=options["layout"],
+        delta=options["delta"],
         **run_arguments(ctx, options),
     )
     summary_of(manifest, "target", out, empty_rows=manifest.n_empty_rows)

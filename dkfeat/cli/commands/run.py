@@ -98,6 +98,7 @@ def run_featurize(part: config.FeaturizeConfig, run: config.RunConfig) -> Manife
         like=part.like,
         encoder=build_encoder(part.encoder),
         layout=part.layout,
+        delta=part.delta,
         client=run,
         progress=run.progress,
     )

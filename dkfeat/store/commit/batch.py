@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dkfeat.canonical import dumps, fingerprint
 from dkfeat.errors import CommitConflictError, CommitError, ConfigError, DkfeatError, ShardError
 from dkfeat.messages import logger_of
+from dkfeat.store.commit.delta_log import extend_log
 from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import PLAN_NAME, BatchPlan, plan_name, read_plan
@@ -403,14 +404,18 @@ def _remove_superseded(storage: Storage, manifest: Manifest) -> None:
 
 
 def mark_success(storage: Storage, manifest: Manifest) -> None:
-    """Write ``_SUCCESS``, or correct one that names another manifest; only the lock's holder may call it."""
+    """Write ``_SUCCESS``, or correct one that names another manifest, then extend the Delta log, if there is one.
+
+    Only the lock's holder may call it.
+    """
     text = dumps({"manifest": manifest.name, "sha256": manifest.sha256})
-    if (size := storage.size(SUCCESS)) is not None:
-        if size == len(text) and storage.read(SUCCESS) == text:
-            return
-        logger.warning("%s/%s named another manifest than %s; rewriting it", storage.url, SUCCESS, manifest.name)
-        storage.remove(SUCCESS)
-    storage.create(SUCCESS, text)
+    size = storage.size(SUCCESS)
+    if size != len(text) or storage.read(SUCCESS) != text:
+        if size is not None:
+            logger.warning("%s/%s named another manifest than %s; rewriting it", storage.url, SUCCESS, manifest.name)
+            storage.remove(SUCCESS)
+        storage.create(SUCCESS, text)
+    extend_log(storage, manifest)
 
 
 def _sources(plan: BatchPlan, entries: Iterable[ShardEntry], final_newlines: Mapping[str, bool]) -> list[SourceEntry]:

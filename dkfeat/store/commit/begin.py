@@ -21,6 +21,7 @@ from dkfeat.errors import CommitConflictError, CommitError, SpecConflictError
 from dkfeat.filesystems.urls import identifying
 from dkfeat.messages import logger_of
 from dkfeat.store.commit.batch import FIRST_OUT_OF_ORDER, Batch, mark_success
+from dkfeat.store.commit.delta_log import begin_log
 from dkfeat.store.commit.publish import create_or_keep
 from dkfeat.store.commit.run_log import LogWriter
 from dkfeat.store.manifest import metadata
@@ -53,6 +54,7 @@ def begin(
     resume: bool = True,
     keep_changed: bool = False,
     lock: Lock | None = None,
+    delta: Mapping[str, str] | None = None,
 ) -> Batch:
     """Lock a data set for writing, and record the plan of the next batch.
 
@@ -81,6 +83,8 @@ def begin(
         Accept committed sources that have changed or vanished; their rows stay as committed.
     lock : Lock, optional
         Lock of the target, from `hold`, if the caller holds it already; it is released at the end of the batch.
+    delta : mapping, optional
+        Columns and types of the shards, to begin a Delta log of the target, unless there is one.
 
     Returns
     -------
@@ -108,6 +112,8 @@ def begin(
         with faults_as(CommitError, f"{storage.url}: cannot prepare a batch"):
             storage.sweep()
             _write_spec(storage, dict(spec), text, sidecars or {})
+            if delta is not None:
+                begin_log(storage, fingerprint(spec), delta)
             manifest = metadata.newest_manifest(storage)
             changed: tuple[str, ...] = ()
             repairs: tuple[Split, ...] = ()

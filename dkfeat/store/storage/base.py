@@ -54,6 +54,7 @@ Result = TypeVar("Result")
 
 DATA = "data"
 META = "_dkfeat"
+DELTA = "_delta_log"
 TMP = f"{META}/tmp"
 SET_ASIDE = f"{META}/set-aside"
 SPEC = f"{META}/spec.json"
@@ -212,8 +213,8 @@ class Storage(ABC):
                 )
 
     @abstractmethod
-    def prepare(self) -> None:
-        """Create the missing folders of a data set; calling it again is safe."""
+    def prepare(self, *more: str) -> None:
+        """Create the missing folders of a data set, and further ones; calling it again is safe."""
 
     def probe(self) -> None:
         """Test that files can be created here and that creating one twice fails; only the lock's holder may call it.

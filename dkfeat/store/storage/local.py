@@ -82,8 +82,8 @@ class LocalStorage(Storage):
                 f"target {self._root} cannot be created: its parent folder does not exist; create that first"
             )
 
-    def prepare(self) -> None:  # noqa: D102 -- Storage says it
-        self._make_folders(DATA, META, TMP, SET_ASIDE)
+    def prepare(self, *more: str) -> None:  # noqa: D102 -- Storage says it
+        self._make_folders(DATA, META, TMP, SET_ASIDE, *more)
         if self.durable and self.size(SUCCESS) is None:
             # new, or left by a run that was killed, perhaps before it flushed the name of a shard or of records
             flush_folder(Path(self._root).parent)

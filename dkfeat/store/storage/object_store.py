@@ -87,7 +87,7 @@ class ObjectStorage(Storage):
     def _root(self) -> str:
         return open_filesystem(self._url, self._options)[1].rstrip("/")
 
-    def prepare(self) -> None:
+    def prepare(self, *more: str) -> None:
         """Do nothing: an object store has no folders to create."""
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002, D102 -- Storage says it

@@ -1,0 +1,115 @@
+"""Delta Lake log of a data set, which lists its committed shards for readers of Delta tables.
+
+The log follows the manifests and decides nothing: each version adds the shards of the commits since the version before.
+Shards never change and are never removed, so no version removes files. Only the holder of the target's lock writes.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from dkfeat.canonical import dumps
+from dkfeat.errors import CommitError
+from dkfeat.store.manifest.manifest import Manifest
+from dkfeat.store.storage.base import DATA, DELTA, Storage, faults_as
+
+_NAME = re.compile(r"[0-9]{20}[.]json")
+_TYPES = {"int32": "integer", "int64": "long", "float32": "float", "float64": "double", "bool": "boolean"}
+_TYPES |= {"string": "string", "date32[day]": "date"}
+_TYPES |= {"timestamp[us]": "timestamp_ntz", "timestamp[us, tz=UTC]": "timestamp"}
+_FIRST_LINE = '{"commitInfo":{"timestamp":%s,"operation":"WRITE","engineInfo":"dkfeat","operationParameters":'
+_FIRST_LINE += '{"manifest":%s,"shards":%s}}}\n'
+"""First line of a version, with the manifest up to which the log lists shards, and the number of these."""
+_READ = re.compile((_FIRST_LINE % ((r"(\d+)",) * 3)).replace("{", r"\{").encode())
+
+
+def begin_log(storage: Storage, spec_fp: str, schema: Mapping[str, str]) -> None:
+    """Create version 0, a table without rows, unless there is a log; from then on each commit adds a version."""
+    storage.prepare(DELTA)
+    with suppress(FileExistsError):
+        _create(storage, 0, (0, 0), _table(spec_fp, schema))
+
+
+def extend_log(storage: Storage, manifest: Manifest) -> None:
+    """Add the shards that the log does not list yet, as its next version; do nothing if there is no log.
+
+    Before the call the log may lack any number of commits, because a run was killed between a commit and this call.
+
+    Raises
+    ------
+    CommitError
+        If another program wrote the last version, or this one cannot be written; the commit itself is done.
+    """
+    with faults_as(CommitError, f"{storage.url}: {manifest.name} is committed, but {DELTA} cannot be written"):
+        names: list[str] = []
+        with suppress(FileNotFoundError):
+            names = [name for name in storage.list(DELTA, sizes=False) if _NAME.fullmatch(name)]
+        if not names:
+            return
+        last = f"{DELTA}/{names[-1]}"
+        if (found := _READ.match(storage.read(last, 1 << 10))) is None:
+            raise CommitError(
+                f"{storage.url}/{last} was written by another program, but this Delta table is for reading only; "
+                f"{manifest.name} is committed and not in the log. Check the shards with `dkfeat verify {storage.url}`"
+                f", remove the folder {DELTA}, and begin it anew with delta=True, --delta"
+            )
+        _, number, listed = map(int, found.groups())
+        if number < manifest.number:
+            table = [] if number else _table(manifest.spec_fp, manifest.schema)
+            done = manifest.number, len(manifest.shards)
+            _create(storage, int(names[-1][:20]) + 1, done, [*table, *_added(manifest, listed)])
+
+
+def _create(storage: Storage, version: int, done: tuple[int, int], actions: Iterable[dict[str, Any]]) -> None:
+    first = (_FIRST_LINE % (_now(), *done)).encode()
+    storage.create(f"{DELTA}/{version:020d}.json", first + b"".join(map(dumps, actions)))
+
+
+def _table(spec_fp: str, schema: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the actions that describe the table; the first commit repeats them, as until then the spec may change.
+
+    Writers need the feature "dkfeat", so that no other program writes to the table.
+    """
+    types = {name: _type(kind) for name, kind in schema.items()}
+    columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
+    table = {
+        "id": str(uuid.UUID(spec_fp[:32])),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": dumps({"type": "struct", "fields": columns}).decode(),
+        "partitionColumns": [],
+        "configuration": {},
+    }
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["dkfeat"]}
+    if "timestamp_ntz" in types.values():
+        features = ["timestampNtz"]
+        protocol |= {"minReaderVersion": 3, "readerFeatures": features, "writerFeatures": ["dkfeat", *features]}
+    return [{"protocol": protocol}, {"metaData": table}]
+
+
+def _type(kind: str) -> Any:
+    """Return the Delta type of a Parquet column; codes are binary."""
+    if kind.startswith("list<"):
+        return {"type": "array", "elementType": _type(kind[5:-1]), "containsNull": False}
+    return _TYPES.get(kind, "binary")
+
+
+def _added(manifest: Manifest, listed: int) -> Iterable[dict[str, Any]]:
+    """Yield the actions that add all shards but the first `listed`."""
+    rows, now = manifest.records.shards["rows"].tolist(), _now()
+    firsts, sizes = np.cumsum([0, *rows]).tolist(), manifest.records.shards["size"].tolist()
+    columns = zip(manifest.shards.names, manifest.shards.sha256, sizes, rows, firsts, strict=False)
+    for name, sha256, size, n_rows, first in [*columns][listed:]:
+        file = {"path": f"{DATA}/{name}", "partitionValues": {}, "size": size, "modificationTime": now}
+        tags = {"sha256": sha256, "first_row": str(first)}
+        yield {"add": {**file, "dataChange": True, "stats": f'{{"numRecords":{n_rows}}}', "tags": tags}}
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
