@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_004
-MOST_MODULES = 213
-MOST_TEST_LINES = 38_712
+MOST_CODE = 31_093
+MOST_MODULES = 214
+MOST_TEST_LINES = 38_855
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
