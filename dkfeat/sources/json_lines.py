@@ -29,7 +29,7 @@ from dkfeat.sources.parquet.batches import ColumnBatch, RowError, passing_rows
 from dkfeat.sources.parquet.options import column_names, condition_of
 from dkfeat.sources.parquet.schema import Schema, check_schema
 from dkfeat.sources.pieces import cut_message, shown_text
-from dkfeat.sources.table_source import TableSource
+from dkfeat.sources.tabular import TabularSource
 
 logger = logger_of(__name__)
 
@@ -54,7 +54,7 @@ def _kinds(value: Any) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class JsonLinesSource(TableSource):
+class JsonLinesSource(TabularSource):
     """Files of JSON lines as a source of rows: each line is an object, and its members are columns.
 
     Columns have the roles that they have in a `ParquetSource`, and a member that a line lacks is null. Types of the
@@ -78,7 +78,7 @@ class JsonLinesSource(TableSource):
 
     kind: ClassVar[str] = "jsonl"
     column_remedy: ClassVar[str] = "; if some lines have it, name it in types= (--types), as in {}=string"
-    _to_resolve: ClassVar[tuple[str, ...]] = ("types", *TableSource._to_resolve)
+    _to_resolve: ClassVar[tuple[str, ...]] = ("types", *TabularSource._to_resolve)
 
     types: Sequence[str] | Mapping[str, str] | None = field(default=None, kw_only=True)
     """Columns with their types, such as ``text=string``; others are not read. Types are bool, int64, float64, string,
@@ -90,7 +90,7 @@ class JsonLinesSource(TableSource):
     number of bytes."""
 
     def __post_init__(self) -> None:
-        TableSource.__post_init__(self)  # classes with slots have no super()
+        TabularSource.__post_init__(self)  # classes with slots have no super()
         self._set("max_line_bytes", parse_size("max_line_bytes", self.max_line_bytes))
         if self.types is not None:
             given = self.types

@@ -27,13 +27,13 @@ from dkfeat.sources.parquet.files import (
     open_parquet,
     warn_of_other_endings,
 )
-from dkfeat.sources.table_source import TableSource
+from dkfeat.sources.tabular import TabularSource
 
 _MOST_FOOTERS = 20_000
 _FOOTER_THREADS = 16
 
 
-class ParquetSource(TableSource):
+class ParquetSource(TabularSource):
     """Parquet files as a source of rows, with the roles of their columns.
 
     Features have one of four layouts, found by the columns' types: numbers in many columns; one column of vectors

@@ -116,7 +116,7 @@ def test_quarantine__good_rows_as_if_bad_ones_were_absent(tmp_path, case):
 @pytest.mark.parametrize("most", [1, 4096])
 @pytest.mark.parametrize(("group", "blocksize"), [(7, 100), (60, 100), (60, "1MiB")])
 def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, monkeypatch, most, group, blocksize):
-    monkeypatch.setattr("dkfeat.sources.table_source.MOST_BAD_ROWS", most)
+    monkeypatch.setattr("dkfeat.sources.tabular.MOST_BAD_ROWS", most)
     values = [None if row % 3 == 1 or 20 <= row < 30 else row + 1.0 for row in range(N)]
     table = pa.table({"label": LABELS, "a": pa.array(values, pa.float64()), "day": pa.array(range(N))})
     path = write(tmp_path / "bad.parquet", table, row_group_size=group)

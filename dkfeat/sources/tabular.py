@@ -62,7 +62,7 @@ class RowReader(Protocol):
         """Yield rows that pass the filters, and the number in the file of the first row of their row group."""
 
 
-class TableSource(ParquetOptions):
+class TabularSource(ParquetOptions):
     """Files of tables as a source of rows, with the roles of their columns."""
 
     __slots__ = ()
