@@ -36,6 +36,7 @@ from dkfeat.report.run_report import run_report as run_report
 from dkfeat.sources.base import Scan as Scan
 from dkfeat.sources.json_lines import JsonLinesSource as JsonLinesSource
 from dkfeat.sources.libsvm.source import LibsvmSource as LibsvmSource
+from dkfeat.sources.memory import TableSource as TableSource
 from dkfeat.sources.parquet.source import ParquetSource as ParquetSource
 from dkfeat.store.commit.maintenance import abort as abort
 from dkfeat.store.commit.maintenance import break_lock as break_lock

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, open_run
 from dkfeat.engine.plan import plan_tasks
 from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import resolve
-from dkfeat.engine.run import commit, run_tasks
+from dkfeat.engine.run import commit, execute, run_tasks
+from dkfeat.engine.tasks.job import ReturningJob
+from dkfeat.filesystems.urls import open_filesystem
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
 
     from dkfeat.config import ExecutionConfig
     from dkfeat.encoders._base import Encoder
+    from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.maps import FeatureMap
     from dkfeat.store.manifest.manifest import Manifest
 
@@ -45,10 +52,12 @@ def featurize(
 
     Parameters
     ----------
-    source : LibsvmSource, ParquetSource, JsonLinesSource, path, glob, folder, URL, or a list of these
+    source : path, glob, folder, URL, or list of these; LibsvmSource, ParquetSource, JsonLinesSource; or rows in memory
         Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, those with
-        .jsonl, .ndjson or .json, also compressed, as JSON lines, all others as LIBSVM text. Options with their default
-        values count as unset. Unset options are taken from the target if it has data already, else from `like`, else
+        .jsonl, .ndjson or .json, also compressed, as JSON lines, all others as LIBSVM text. Rows in memory are a table
+        of pandas, polars, Arrow or Dask, or an array of NumPy, SciPy or Dask: see `TableSource`, which has their
+        options and labels; they are the only batch of their target. Options with their default values count as unset.
+        Unset options are taken from the target if it has data already, else from `like`, else
         from the files' metadata, else from one scan of the whole source. Its option `on_bad_row` decides on rows that
         are malformed, violate the options, or are rejected by the map: "raise" ends the run with the position of the
         first one, "quarantine" stores them separately, up to `max_bad_rows` of those that this call adds, and
@@ -123,3 +132,22 @@ def featurize(
         planned = plan_tasks(resolved)
         finished = run_tasks(planned, delta=delta)
         return commit(finished)
+
+
+@contextmanager
+def featurized_in_memory(
+    source: Source, map: FeatureMap, encoder: Any, client: Any, *, progress: bool
+) -> Iterator[ShardDataset]:
+    """Featurize a source into the memory of this process, and yield the shards, which end with the ``with`` block.
+
+    Tasks may run on a cluster, which returns the shards. See `featurize` for the arguments.
+    """
+    target = f"memory://rows/{secrets.token_hex(8)}"
+    try:
+        with open_run(source, target, client=client, progress=progress) as opened:
+            execute(replace(resolve(opened, map, None, encoder), job=ReturningJob.of))
+        yield open_shards(target)
+    finally:
+        system, path = open_filesystem(target, None)
+        if system.exists(path):
+            system.rm(path, recursive=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
+from dkfeat.engine.memory import check_memory, hold_rows
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError, ShardError, SourceNotFoundError
@@ -165,15 +166,18 @@ def open_run(
     to = as_target(target)
     storage = to.open(beside=like)
     check_outside(to.path, to.storage_options if is_url(to.path) else None, kind=kind)
-    files = tuple(source.files(checks=False))
+    files = () if source.in_memory else tuple(source.files(checks=False))
     storage.keep_apart(files, source.patterns)
     storage.check_writable()
     check_target(storage)
     reporter = progress if isinstance(progress, Progress) else Progress(progress)
     with hold(storage) as lock, ExitStack() as closing, LazyRunner(client) as runners:
         context = Context(storage=storage, policy=to, lock=lock, runners=runners, reporter=reporter, closing=closing)
+        if source.in_memory:
+            source = hold_rows(source, runners)
+            files = source.files()
         opened = read_existing(source, files, storage, like, to.storage_options)
-        if source.kind != "shards":
+        if source.kind != "shards" and not source.in_memory:
             check_contents(opened.new_files, source.storage_options)
         yield replace(opened, run=context)
 
@@ -186,7 +190,9 @@ def read_existing(
     options: Mapping[str, Any] | None = None,
 ) -> Opened:
     """Read the specs of a target and of `like`, if they exist; the options are for `like` at a URL."""
-    for path, pattern in zip(source.urlpath, source.patterns, strict=True) if source.kind == "parquet" else ():
+    for path, pattern in (
+        zip(source.urlpath, source.patterns, strict=not source.in_memory) if source.kind == "parquet" else ()
+    ):
         kind = None
         with suppress(ConfigError):  # a URL that cannot be a target
             kind = kind_of(folder := open_model_folder(path, source.storage_options)) if path != pattern else None
@@ -202,6 +208,7 @@ def read_existing(
         if spec is not None:
             opened = replace(opened, target=(storage.url, spec))
             if (manifest := newest_manifest(storage)) is not None:
+                check_memory(storage.url, manifest, files)
                 opened = replace(opened, new_files=manifest.new_files(files), number=manifest.number)
     if like is None:
         return opened

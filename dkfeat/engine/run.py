@@ -202,6 +202,8 @@ class _Totals:
 
     def add(self, split: Split, result: SplitResult) -> int:
         """Add the result of a split; return its number of rows."""
+        for name, data in result.files.items():
+            self._job.storage.replace(name, data)
         self.n_retries += result.retries
         self.n_found += result.found
         if result.odd is not None:

@@ -189,7 +189,7 @@ def run_stage(
         def advance(split: Split, result: Any) -> None:
             stage.advance(rows=done(split, result), source_bytes=source.split_bytes(split))
 
-        runner.run(task, order, advance)
+        runner.run(task, [source.for_worker(split) for split in order], advance)
 
 
 def column_shares(X: Any) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from dkfeat.config.execution import ExecutionConfig
 from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
 from dkfeat.engine.dataset.dataset import open_shards
+from dkfeat.engine.featurize import featurized_in_memory
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import scale_warning
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, InputError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.checks import check_class_weight, check_fits, check_same_features, class_weights, classes_of, task_of
 from dkfeat.learn.model import LinearModel
@@ -27,6 +28,8 @@ from dkfeat.learn.sgd.epochs import EpochLines, Training
 from dkfeat.learn.sgd.parallel import Averaging, count_parts
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.messages import counted, logger_of
+from dkfeat.sources.formats import as_source
+from dkfeat.sources.memory import TableSource
 from dkfeat.store.commit.run_log import read_logs, recorded_shares
 from dkfeat.validation import check_choice, check_seed
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.maps import FeatureMap
 
 
 ROWS_PER_CLASS = 150_000
@@ -53,7 +57,7 @@ logger = logger_of(__name__)
 
 
 def train(
-    shards: ShardDataset | str | os.PathLike[str],
+    shards: ShardDataset | str | os.PathLike[str] | Any,
     solver: Literal["sgd", "liblinear"] | SGD | Liblinear = "sgd",
     *,
     test: ShardDataset | str | os.PathLike[str] | None = None,
@@ -63,17 +67,19 @@ def train(
     random_state: Any = 0,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
+    **rows: Any,
 ) -> LinearModel:
-    """Train a linear model on featurized shards that need not fit in memory.
+    """Train a linear model on featurized shards that need not fit in memory, or on rows in memory.
 
     The same shards, settings and library versions give the same weights bit for bit, also if the training was
     interrupted and continued from its checkpoint.
 
     Parameters
     ----------
-    shards : ShardDataset, str or path
-        Output of `dkfeat.featurize`: the data set or its folder. If rows have weights, each row counts by its weight
-        divided by the mean weight.
+    shards : ShardDataset, str or path; or rows in memory
+        Output of `dkfeat.featurize`: the data set or its folder. Or rows that `TableSource` takes, or a source: they
+        are featurized first, into the memory of this process, which must hold their codes; no file is written. If rows
+        have weights, each row counts by its weight divided by the mean weight.
     solver : {"sgd", "liblinear"}, SGD or Liblinear, default="sgd"
         Solver with its options, or its name for the default options. `dkfeat.SGD` passes over the shards in epochs.
         `dkfeat.Liblinear` holds all features in memory and finds the optimum; it raises an error if they do not fit.
@@ -101,6 +107,10 @@ def train(
     progress : bool or callable, default=True
         True prints the first and the last epoch, and one every few seconds in between, on standard error. A callable
         receives the history entry of each epoch.
+    **rows
+        Arguments for rows in memory. ``map``, which they need, is a feature map. ``y`` has their labels, as in
+        `TableSource`; without it, a table has them in its column ``label``. ``encoder`` is as in `dkfeat.featurize`. A
+        `client` featurizes the rows; they are trained in this process.
 
     Returns
     -------
@@ -149,11 +159,23 @@ def train(
     .. [3] K. Chen and Q. Huo, "Scalable training of deep learning machines by incremental block training with
        intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
     """
+    if unknown := rows.keys() - {"y", "map", "encoder"}:
+        raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
     if isinstance(solver, str):
         solver = SOLVERS[check_choice(solver, "solver", tuple(SOLVERS))]()
     if not isinstance(solver, SGD | Liblinear):
-        raise ConfigError(f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name")
+        text = f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name"
+        raise ConfigError(f"{text}; the labels of rows in memory are given by keyword, as y=")
     seed = check_seed(random_state)
+    if not (isinstance(shards, str | os.PathLike) or hasattr(shards, "manifest")):
+        if checkpoint is not None:
+            raise ConfigError("checkpoint= is for shards in a folder; featurize the rows first, or leave it out")
+        here = None if isinstance(solver, Liblinear) or solver.parts is None else ExecutionConfig(scheduler="threads")
+        with _featurized(shards, client, progress=progress is True, **rows) as data:
+            given: dict[str, Any] = {"test": test, "validation": validation, "storage_options": storage_options}
+            return train(data, solver, client=here, random_state=seed, progress=progress, **given)
+    if rows:
+        raise ConfigError(f"{', '.join(rows)}= is for rows in memory, but shards have their own; leave it out")
     data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
     data.check_features()
     if warning := scale_warning(recorded_shares(read_logs(data.shards.storage)), data.spec["input"]):
@@ -189,6 +211,20 @@ def train(
     with nullcontext() if client is None and solver.parts is None else LazyRunner(client) as workers:
         model = _train_once(job, workers)
         return _refitted(job, model, workers) if solver.refit and job.held_out else model
+
+
+def _featurized(
+    rows: Any, client: Any, *, progress: bool, y: Any = None, map: FeatureMap | None = None, encoder: Any = "auto"
+) -> AbstractContextManager[ShardDataset]:
+    """Featurize rows in memory for a ``with`` block."""
+    if map is None:
+        raise ConfigError("rows in memory need a feature map, such as map=dkfeat.GCWSFeatures(); give one")
+    source = as_source(rows) if y is None else TableSource(rows, y)
+    if not source.has_labels:
+        raise InputError(
+            "the rows have no labels; pass y=, or name their column by dkfeat.TableSource(rows, label=...)"
+        )
+    return featurized_in_memory(source, map, encoder, client, progress=progress)
 
 
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_LABELS = 10_000
 """Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
-_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes", "encoder"}
+_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes", "encoder", "rows", "y"}
 
 
 @dataclass(slots=True)
@@ -211,6 +211,8 @@ class Source(ABC):
 
     kind: ClassVar[str]
     """Name of the format: ``to_mapping()["kind"]``."""
+    in_memory: ClassVar[bool] = False
+    """True if the rows are in memory, not in files."""
     can_quarantine: ClassVar[bool] = True
     """True if bad rows can be set aside: `on_bad_row` is an option."""
     row_options: ClassVar[frozenset[str]] = frozenset()
@@ -341,6 +343,10 @@ class Source(ABC):
     @abstractmethod
     def splits(self, files: Sequence[SourceFile] | None = None) -> tuple[Split, ...]:
         """Cut files into splits; a file without rows is one empty split."""
+
+    def for_worker(self, split: Split) -> Split:
+        """Return what a task gets in place of a split: with its rows, if they are in memory."""
+        return split
 
     @property
     def has_labels(self) -> bool:

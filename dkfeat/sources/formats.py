@@ -75,7 +75,7 @@ def as_source(
 
     Parameters
     ----------
-    source : Source, path, glob, URL, or a list of these
+    source : Source, path, glob, URL, or a list of these, or rows in memory as for `TableSource`
     storage_options : mapping or None
         Options of fsspec.
     kind : str
@@ -86,7 +86,7 @@ def as_source(
     Raises
     ------
     ConfigError
-        For anything else, options that the format does not have, and options together with a source object.
+        For anything else, and for options that the format does not have, and options together with a source object.
     """
     from dkfeat.sources.base import Source
 
@@ -96,8 +96,15 @@ def as_source(
         return source
     if isinstance(source, str | PathLike):
         source = [source]
-    if not (isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source)):
-        raise ConfigError(f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these or a source")
+    if not isinstance(source, Sequence):
+        from dkfeat.sources.memory import TableSource  # late: files need none of it
+
+        return TableSource(source)
+    if not (source and all(isinstance(item, str | PathLike) for item in source)):
+        raise ConfigError(
+            f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these, a source, "
+            "or rows in memory as dkfeat.TableSource takes them"
+        )
     paths = tuple(fspath(item) for item in source)
     name = format_of(paths) if kind == "auto" else kind
     made: Source = format_class(name)(paths, **_own_options(name, paths, options), storage_options=storage_options)

@@ -75,6 +75,10 @@ class TabularSource(ParquetOptions):
     def schema_of(self, file: SourceFile) -> pa.Schema:
         """Return the columns of a file, with their types."""
 
+    def check_unchanged(self, file: SourceFile) -> None:
+        """Raise an error unless a file is as it was listed."""
+        check_unchanged(file, self.storage_options)
+
     def row_error(self, file: SourceFile, error: RowError) -> DkfeatError:  # noqa: ARG002  # subclasses use it
         """Return an error in a row with its location as people know it."""
         return error
@@ -155,7 +159,7 @@ class TabularSource(ParquetOptions):
                     counts.add_labels(np.unique(labels))
                 if source.n_features is None and (index := highest_index(source, batch)) is not None:
                     counts.max_index = max(index, counts.max_index or 0)
-            check_unchanged(split.file, source.storage_options)
+            source.check_unchanged(split.file)
         return counts
 
     def _with_width(self) -> Self:
@@ -204,11 +208,11 @@ class TabularSource(ParquetOptions):
                     piece.add(rows, first, end, n_bytes, bad[:n_bad])
                     first, bad = end, bad[n_bad:]
                     if stop is not None:
-                        check_unchanged(split.file, self.storage_options)
+                        self.check_unchanged(split.file)
                         yield piece.piece(number, start, stop, rounded, checksum=checksum)
                         number, start, piece = number + 1, stop, _PieceBuilder(self, max_piece_rows)
                 del rows  # only the caller refers to a block while the next one is read
-            check_unchanged(split.file, self.storage_options)
+            self.check_unchanged(split.file)
             last = piece.piece(number, start, reader.stop_row, rounded, checksum=checksum)
             yield replace(last, last=True, lines=reader.n_lines)  # those of all pieces of the split
 

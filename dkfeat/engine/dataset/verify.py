@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from dkfeat.engine.memory import check_memory
 from dkfeat.engine.open import Opened, Target, as_target
 from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import check_has_source, complete, inherit
@@ -175,6 +176,7 @@ def resolved_source(
     check_has_source(storage.url, spec)
     source = as_source(source, storage_options, spec["input"].get("kind"))
     files = {file.name: file for file in source.files()}
+    check_memory(storage.url, manifest, files.values())
     opened = Opened(source=source, files=tuple(files.values()), target=(storage.url, spec), folders=(storage,))
     settings = inherit(opened, None)
     unknown = settings.source.unresolved

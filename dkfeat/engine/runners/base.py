@@ -75,6 +75,10 @@ class Runner(Protocol):
         """
         ...
 
+    def hold(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Compute delayed values of Dask where tasks run, and return them, or futures, which items have as ``rows``."""
+        ...
+
     def fold(
         self, task: Callable[..., Any], shared: Any, items: Sequence[Any], join: Callable[[Any, Any], Any]
     ) -> Iterator[Any]:

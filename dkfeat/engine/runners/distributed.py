@@ -79,6 +79,10 @@ PLUGIN_SECONDS = 10.0
 GATHER_SECONDS = 40.0
 """Initial timeout for gathering results, in seconds; doubled after each timeout."""
 
+MOST_SENT = 1 << 30
+"""Bytes of rows in memory beyond which a run warns that they are sent to workers."""
+LOADED = "store them in Parquet files, or as a Dask DataFrame whose partitions the workers load"
+
 MOST_GATHERED = 64
 """Maximum number of results of the scheduler's tasks that are gathered at a time, which bounds the driver's memory."""
 
@@ -132,6 +136,10 @@ class Node(NamedTuple):
     inputs: Sequence[Any] = ()
     """The shared value, or results that it takes, which are known on the worker."""
 
+    def given(self, *inputs: tuple[float, list[Any]]) -> Node:
+        """Return a copy with its inputs, which are results of other batches."""
+        return self._replace(inputs=[result for _, [result] in inputs])
+
     @property
     def description(self) -> str:
         """Description of the items, in messages."""
@@ -157,18 +165,18 @@ class _SilentError(Exception):
     """A worker that is silent has results that others wait for."""
 
 
-def run_on_worker(packed: bytes, *inputs: tuple[float, list[Any]]) -> tuple[float, list[Any]] | tuple[()]:
+def run_on_worker(packed: bytes, *inputs: Any) -> tuple[float, list[Any]] | tuple[()]:
     """Run the task of a plugin on a batch of items; return the duration in seconds and the result of each.
 
-    A batch with inputs, which are results of other batches, is one node. A worker that hung when the plugin was sent
-    lacks it, and returns an empty tuple; then the plugin comes with the batch.
+    A batch with inputs is one item that takes them: a node, or a split whose rows are on a worker. A worker that hung
+    when the plugin was sent lacks it, and returns an empty tuple; then the plugin comes with the batch.
 
     The name of the plugin and the items, the only data that are sent with each call, are pickled separately, because
     a scheduler would unpickle arguments, and be blocked for seconds by the imports that this needs.
     """
     name, sent, expected, items = deserialize_bytes(packed)
     if inputs:
-        items = [items[0]._replace(inputs=[result for _, [result] in inputs])]
+        items = [items[0].given(*inputs)]
     worker, end = get_worker(), time.monotonic() + PLUGIN_SECONDS
     plugins: dict[str, Any] = worker.plugins
     if sent is not None and name not in plugins:
@@ -224,6 +232,10 @@ class ClientRunner:
         """See `Runner.run`."""
         with self._submissions(task) as submissions:
             submissions.drive(items, done)
+
+    def hold(self, values: Sequence[Any]) -> Sequence[Any]:
+        """See `Runner.hold`; futures are computed again if they were lost with a worker."""
+        return cast("Sequence[Any]", self.client.compute(list(values)))
 
     def fold(
         self, task: Callable[..., Any], shared: Any, items: Sequence[Any], join: Callable[[Any, Any], Any]
@@ -329,7 +341,10 @@ class _Submissions:
 
     def drive(self, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """Submit all items in batches, as many as are wanted at a time, and pass on each item with its result."""
-        batches = Batches(list(enumerate(items)), BATCH_SECONDS, MOST_IN_BATCH)
+        rows = [item.rows for item in items if hasattr(item, "rows")]
+        if (size := sum(getattr(part, "nbytes", 0) for part in rows)) > MOST_SENT:
+            logger.warning("%s of rows in memory are sent to the workers in each pass; %s", show_bytes(size), LOADED)
+        batches = Batches(list(enumerate(items)), BATCH_SECONDS, 1 if rows else MOST_IN_BATCH)
         while True:
             self._refresh()
             self._submit(batches.take(self._window - len(self._pending), self._window))
@@ -418,7 +433,10 @@ class _Submissions:
                 chosen = {} if place is None else {"workers": [place], "allow_other_workers": True}
                 futures.append(submit(pack, *self._inputs[node], key=key, **chosen))
         else:
-            futures = self._client.map(run_on_worker, packed, key=keys, pure=False, **chosen)
+            rows = [getattr(item, "rows", None) for batch in batches for _, item in batch]
+            held = [rows] if any(isinstance(each, Future) for each in rows) else []  # then a batch is one item
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
+                futures = self._client.map(run_on_worker, packed, *held, key=keys, pure=False, **chosen)
         self._pending.update(zip(futures, batches, strict=True))
         self._completed.update(futures)
 

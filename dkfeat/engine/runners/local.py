@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from dask.base import compute
 from dask.local import SynchronousExecutor
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
@@ -64,6 +65,10 @@ class LocalRunner:
         finally:
             for future in pending:
                 future.cancel()
+
+    def hold(self, values: Sequence[Any]) -> Sequence[Any]:
+        """See `Runner.hold`."""
+        return cast("Sequence[Any]", compute(*values, scheduler=self.scheduler))
 
     def fold(
         self, task: Callable[..., Any], shared: Any, items: Sequence[Any], join: Callable[[Any, Any], Any]

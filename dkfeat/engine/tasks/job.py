@@ -28,7 +28,7 @@ from dkfeat.store.commit.publish import existing_entry, publish
 from dkfeat.store.manifest.records import ShardEntry
 from dkfeat.store.shards import codec as shards
 from dkfeat.store.shards.columns import LAYOUTS
-from dkfeat.store.storage.base import Storage
+from dkfeat.store.storage.base import DATA, META, Storage
 
 if TYPE_CHECKING:
     from dkfeat.maps import FeatureMap
@@ -58,6 +58,8 @@ class SplitResult:
     """Number of shards that existed already."""
     environments: tuple[str, ...] = field(default=(), compare=False)
     """Numeric environments on which the features of shards made by this process may depend."""
+    files: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """Shards themselves, by name, if only the driver has their storage."""
 
     @property
     def rows(self) -> int:
@@ -146,6 +148,31 @@ class Job:
     ) -> None:
         """Process splits one after the other in this thread, each by tasks of its own on `workers`."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturningJob(Job):
+    """Job whose shards are returned to the driver, which has the storage in its memory; made by `of`."""
+
+    metadata: Mapping[str, bytes]
+    """Spec, lock and files of map and encoder, by name."""
+
+    @classmethod
+    def of(cls, storage: Storage, **facts: Any) -> ReturningJob:
+        """Make the job of a batch that has begun."""
+        names = [f"{META}/{name}" for name in storage.list(META)]
+        return cls(storage=storage, metadata={name: storage.read(name) for name in names}, **facts)
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
+        """Process one split in the memory of this process, which keeps nothing."""
+        for name, data in self.metadata.items():
+            self.storage.replace(name, data)
+        result = run_split(self, split, stopped)
+        files = {}
+        for name in (f"{DATA}/{entry.name}" for entry in result.entries):
+            files[name] = self.storage.read(name)
+            self.storage.remove(name)
+        return replace(result, files=files)
 
 
 def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: False) -> SplitResult:

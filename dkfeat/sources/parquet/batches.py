@@ -44,10 +44,10 @@ class ColumnBatch:
 
     file: SourceFile
     """The file."""
-    row_group: int
-    """Number of the row group."""
+    row_group: int | None
+    """Number of the row group; None for rows in memory."""
     rows: NDArray[np.int64]
-    """Number of each row in the row group."""
+    """Number of each row in the row group, or in memory."""
     columns: dict[str, pa.Array]
     """Arrays by column name, without dictionary or extension types."""
     lines: NDArray[np.int64] | None = None
@@ -175,7 +175,7 @@ def plain(array: pa.Array) -> pa.Array:
         array = array.storage
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return plain(array.dictionary_decode())
+        return plain(array.dictionary).take(array.indices)  # Arrow does not decode a view
     if pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind):
