@@ -17,6 +17,7 @@ from dkfeat.sources.parquet.schema import is_text, list_value
 _MOST_ROWS = 4096
 _PRIME, _BASE = 2**255 - 19, int.from_bytes(hashlib.sha256(b"rows of dkfeat").digest()) >> 1
 _NULL, _FLOAT, _INTEGER, _BYTES = range(4)
+_CELL = np.dtype([("tag", "u1"), ("number", "<i8")])
 
 Digest = tuple[int, int, int]
 """Number of rows, bytes that were hashed of them, and a polynomial of the SHA-256 of each row, in their order."""
@@ -52,35 +53,42 @@ def join_digests(names: Sequence[str], digests: Iterable[Digest]) -> tuple[int, 
 
 def _row_bytes(batch: pa.RecordBatch) -> list[bytes]:
     """Return the bytes of each row, from which its values can be told: 9 of each, and those of text and lists."""
-    parts: list[Any] = []
+    parts: list[pa.Array] = []
+    run: list[Any] = []
     for array in batch.columns:
         head, *content = _cells(plain(array))
-        if parts and not content and isinstance(parts[-1], np.ndarray):
-            head = np.concatenate([parts.pop(), head], axis=1)
-        parts += [head, *content]
-    joined = [
-        _cut(np.arange(len(part) + 1) * part.shape[1], part) if isinstance(part, np.ndarray) else part for part in parts
-    ]
-    rows: list[bytes] = pc.binary_join_element_wise(*joined, pa.scalar(b"", pa.large_binary())).to_pylist()
+        run.append(head)
+        if content:
+            parts, run = [*parts, _binary(run), *content], []
+    parts += [_binary(run)] if run else []
+    rows: list[bytes] = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())).to_pylist()
     return rows
 
 
+def _binary(cells: Sequence[Any]) -> pa.Array:
+    """Return binary values of the cells of consecutive columns."""
+    joined = np.empty((len(cells[0]), len(cells)), _CELL)
+    for at, each in enumerate(cells):
+        joined[:, at] = each
+    return _cut(np.arange(len(joined) + 1) * joined[:1].nbytes if len(joined) else np.zeros(1), joined)
+
+
 def _cells(array: pa.Array) -> tuple[Any, ...]:
-    """Return a tag and 8 bytes for each value, shape (n, 9): a number, or the length of one of other, binary values."""
+    """Return a cell for each value, with a number or the length of binary values, and these."""
     of, kind, item = pa.types, array.type, list_value(array.type)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     if of.is_integer(kind):
         numbers = array.fill_null(0).to_numpy()
         exact = (numbers <= 2**53) & (numbers >= -(2**53))
-        bits = np.where(exact, numbers.astype("<f8").view("<i8"), numbers.astype("<i8"))
+        bits = np.where(exact, numbers.astype(np.float64).view(np.int64), numbers.astype(np.int64))
         return (_tagged(np.where(exact, _FLOAT, _INTEGER) * valid, bits),)
     if of.is_floating(kind):
         floats = array.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 is 0.0
-        return (_tagged(_FLOAT * (valid & ~np.isnan(floats)), floats.astype("<f8").view("<i8")),)
+        return (_tagged(_FLOAT * (valid & ~np.isnan(floats)), floats.view(np.int64)),)
     if item is not None and (of.is_integer(item) or of.is_floating(item)):
         lists = array.cast(pa.large_list(item))
         lengths = lists.value_lengths().fill_null(0).to_numpy()
-        content = _cut(9 * np.concatenate([[0], np.cumsum(lengths)]), _cells(lists.flatten())[0])
+        content = _cut(_CELL.itemsize * np.concatenate([[0], np.cumsum(lengths)]), _cells(lists.flatten())[0])
     elif is_text(kind):
         content = array.cast(pa.large_binary()).fill_null(b"")
     else:
@@ -93,11 +101,12 @@ def _cells(array: pa.Array) -> tuple[Any, ...]:
 
 
 def _tagged(tags: Any, numbers: Any) -> Any:
-    numbers = (numbers * (tags != _NULL)).astype("<i8").view(np.uint8).reshape(-1, 8)
-    return np.concatenate([tags.astype(np.uint8)[:, None], numbers], axis=1)
+    cells = np.empty(len(tags), _CELL)
+    cells["tag"], cells["number"] = tags, numbers * (tags != _NULL)
+    return cells
 
 
 def _cut(offsets: Any, data: Any) -> pa.Array:
     """Return the binary values between ascending offsets of bytes."""
-    buffers = [pa.py_buffer(np.ascontiguousarray(each)) for each in (offsets.astype(np.int64), data)]
+    buffers = [pa.py_buffer(np.ascontiguousarray(each).view(np.uint8)) for each in (offsets.astype(np.int64), data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, [None, *buffers])

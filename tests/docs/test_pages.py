@@ -84,6 +84,18 @@ def test_parquet_page__runs(capsys):
     assert shown == repr(found).split()
 
 
+@pytest.mark.usefixtures("folder")
+def test_in_memory_page__runs(capsys):
+    names = run_page("how-to/in-memory.md")
+    out = capsys.readouterr().out.split()
+    assert out[-1] == "4"
+    assert float(out[-2]) > 0.9
+    manifests = {name: dkfeat.open_shards(name).manifest for name in ("features", "features-parts", "features-array")}
+    assert [manifest.rows for manifest in manifests.values()] == [400] * 3
+    assert manifests["features"].sources[0].identity == manifests["features-parts"].sources[0].identity
+    assert names["same"].classes_.tolist() == ["no", "yes"]
+
+
 def blocks_of_table(page):
     """Words of the indented lines of a page."""
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()

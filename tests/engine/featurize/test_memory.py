@@ -1,0 +1,216 @@
+"""Rows in memory from end to end: the codes of files, repeated and other rows, clusters, training, errors."""
+
+import os
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+from scipy import sparse
+
+import dkfeat
+from dkfeat.errors import DkfeatError, SpecConflictError
+from dkfeat.sources.memory import MEMORY
+from tests.engine.featurize.memory_rows import DRIVER, partition, table
+from tests.engine.helpers import featurized, gcws
+from tests.invariants import assert_dataset_whole, dataset_state
+
+TEXT = {"note": "word 1-2"}
+
+
+def encoder():
+    return dkfeat.TableEncoder(text=TEXT)
+
+
+def shard_bytes(target):
+    return [path.read_bytes() for path in sorted((target / "data").iterdir())]
+
+
+@pytest.fixture
+def from_file(tmp_path):
+    """Shards of a file whose name is that of rows in memory, which shards hold."""
+    table().to_parquet(tmp_path / MEMORY, index=False)
+    featurized(dkfeat.ParquetSource(str(tmp_path / MEMORY)), tmp_path / "file", encoder=encoder())
+    return tmp_path / "file"
+
+
+def test_tables__have_the_shards_of_an_equal_file(tmp_path, from_file):
+    arrow = pa.Table.from_pandas(table(), preserve_index=False)
+    dask = dd.from_pandas(table(), npartitions=1, sort=False)
+    kinds = {"pandas": table(), "polars": pl.from_pandas(table()), "arrow": arrow, "dask": dask}
+    kinds |= {"batch": arrow.combine_chunks().to_batches()[0], "chunks": pa.concat_tables([arrow[:7], arrow[7:]])}
+    manifests = {name: featurized(rows, tmp_path / name, encoder=encoder()) for name, rows in kinds.items()}
+    for name, manifest in manifests.items():
+        assert shard_bytes(tmp_path / name) == shard_bytes(from_file), name
+        assert manifest.sources[0].identity == manifests["arrow"].sources[0].identity, name
+    assert_dataset_whole(tmp_path / "dask")
+
+
+@pytest.mark.parametrize("name", ["array", "float64", "csr", "coo", "dask", "dask_csr"])
+def test_arrays__have_the_shards_of_an_equal_file(tmp_path, tiny_rows, name):
+    X, y = tiny_rows
+    dense = X.toarray()
+    columns = {"features": pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), X.shape[1]), "label": y}
+    is_sparse = name in ("csr", "coo", "dask_csr")
+    if is_sparse:
+        items = {"indices": X.indices, "values": X.data}
+        columns |= {key: pa.ListArray.from_arrays(X.indptr, pa.array(each)) for key, each in items.items()}
+        del columns["features"]
+    pq.write_table(pa.table(columns), tmp_path / MEMORY)
+    source = dkfeat.ParquetSource(str(tmp_path / MEMORY), n_features=X.shape[1])
+    featurized(source, tmp_path / "file")
+    blocks = da.from_array(dense, chunks=(len(y), 100))
+    rows = {
+        "array": dense,
+        "float64": np.asfortranarray(dense, np.float64),
+        "csr": X,
+        "coo": X.tocoo(),
+        "dask": blocks,
+        "dask_csr": blocks.map_blocks(sparse.csr_matrix),
+    }[name]
+    labels = da.from_array(y, chunks=len(y)) if name.startswith("dask") else y
+    featurized(dkfeat.TableSource(rows, labels), tmp_path / "memory")
+    assert shard_bytes(tmp_path / "memory") == shard_bytes(tmp_path / "file")
+
+
+def test_roles_and_filters__are_those_of_files(tmp_path):
+    rows = table().assign(number=np.arange(60), w=0.5)
+    options = {"weight": "w", "id": "number", "keep": ["plan", "seen"], "filters": [("age", ">", 40)]}
+    rows.to_parquet(tmp_path / "rows.parquet", index=False)
+    featurized(dkfeat.ParquetSource(str(tmp_path / "rows.parquet"), **options), tmp_path / "file")
+    featurized(dkfeat.TableSource(pl.from_pandas(rows), **options), tmp_path / "memory")
+    one, other = (pq.read_table(tmp_path / name / "data") for name in ("file", "memory"))
+    assert one.equals(other)
+    assert one["id"].to_pylist() == rows["number"][rows["age"] > 40].tolist()
+
+
+def test_rows__again_do_nothing_and_others_conflict(tmp_path):
+    target, file = tmp_path / "out", str(tmp_path / "rows.parquet")
+    table().to_parquet(file)
+    featurized(file, tmp_path / "file")
+    small = dkfeat.TableSource(table(), blocksize=5_000)
+    manifest = featurized(small, target, encoder=encoder())
+    assert len(manifest.shards) > 1
+    before = dataset_state(target)
+    parts = dd.from_pandas(table(), npartitions=3, sort=False)
+    for same in (table(), pl.from_pandas(table()), parts):
+        assert featurized(same, target, encoder=encoder()).number == 1
+    assert dataset_state(target) == before
+    swapped = table().iloc[[1, 0, *range(2, 60)]]
+    for other in (swapped, table()[:-1], table().assign(age=1), file):
+        with pytest.raises(SpecConflictError, match="has the features of other rows in memory; rows"):
+            featurized(other, target, on_changed_source="keep")
+    with pytest.raises(SpecConflictError, match="has the features of files"):
+        featurized(table(), tmp_path / "file")
+    with pytest.raises(SpecConflictError, match="has the features of other rows in memory"):
+        dkfeat.verify_inputs(target, file)
+    assert dkfeat.verify_inputs(target, small).problems == ()
+    later = featurized(table(20, seed=1), tmp_path / "later", map=None, like=target)  # other rows, elsewhere
+    assert later.rows == 20
+    assert dkfeat.open_shards(tmp_path / "later").encoder.to_spec() == dkfeat.open_shards(target).encoder.to_spec()
+
+
+def test_interrupted_run__continues_with_other_kinds_of_equal_rows(tmp_path):
+    def stop(state):
+        if (state.stage, state.tasks) == ("featurize", 1):
+            raise KeyboardInterrupt
+
+    options = {"blocksize": 5_000}
+    with pytest.raises(KeyboardInterrupt):
+        featurized(dkfeat.TableSource(table(), **options), tmp_path / "out", progress=stop, scheduler="synchronous")
+    with pytest.raises(SpecConflictError, match="are no part of these rows now; cut them"):
+        featurized(dd.from_pandas(table(), npartitions=2, sort=False), tmp_path / "out")
+    featurized(dkfeat.TableSource(pl.from_pandas(table()), **options), tmp_path / "out")
+    featurized(dkfeat.TableSource(table(), **options), tmp_path / "whole")
+    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "whole")
+
+
+def test_train__on_rows_gives_the_model_of_their_shards(tmp_path, from_file):
+    rows, options = table().drop(columns="label"), {"map": gcws(), "encoder": encoder(), "progress": False}
+    expected = dkfeat.train(from_file, progress=False)
+    for labels in (table()["label"], table()["label"].tolist(), pl.Series(table()["label"].tolist())):
+        model = dkfeat.train(rows, y=labels, **options)
+        assert np.array_equal(model.coef, expected.coef)
+    assert model.predict(rows).tolist() == expected.predict(rows).tolist()
+    assert np.array_equal(dkfeat.train(table(), "liblinear", **options).coef, dkfeat.train(from_file, "liblinear").coef)
+    parted = dkfeat.train(table(), dkfeat.SGD(parts=1), **options)
+    assert np.array_equal(parted.coef, dkfeat.train(from_file, dkfeat.SGD(parts=1), progress=False).coef)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MEMORY, "file"])
+    with pytest.raises(TypeError, match=r"train\(\) got an unexpected keyword argument 'maps'"):
+        dkfeat.train(rows, maps=gcws())
+
+
+X = np.random.default_rng(0).random((12, 3))
+Y = (X[:, 0] > 0.5).astype(int)
+DX, DY = da.from_array(X, chunks=(4, 3)), da.from_array(Y)
+NAN = np.where(X > 0.9, np.nan, X)
+UNLABELLED = table().drop(columns="label")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda to: featurized(X[0], to), r"shape \(3,\) and type float64, but they must be a DataFrame of"),
+        (lambda to: featurized({"a": [1]}, to), "are of <class 'dict'>, but they must be .* sparse matrix of SciPy"),
+        (lambda to: featurized([[1, 2]], to), "a list of these, a source, or rows in memory"),
+        (lambda to: featurized(pl.DataFrame({"a": [1]}).lazy(), to), "LazyFrame"),
+        (lambda to: featurized(X.astype(object), to), "type object, but"),
+        (lambda _: dkfeat.TableSource(X, n_features=4), "has 3 columns, but n_features=4"),
+        (lambda _: dkfeat.TableSource(X, [1, 2]), "y has 2 labels, but there are 12 rows"),
+        (lambda _: dkfeat.TableSource(table(), y=[1] * 60), "has a column 'label', but y is given too"),
+        (lambda _: dkfeat.TableSource(X, Y, label=None), "y is given, but label=None"),
+        (lambda to: featurized(UNLABELLED, to), "<memory>: column label: there is no such column"),
+        (lambda to: featurized(NAN, to), r"<memory>: row 1, column features: nan, but"),
+        (lambda to: dkfeat.plan(DX, to, gcws()), "by dkfeat.featurize and dkfeat.train alone"),
+        (lambda to: featurized(dkfeat.TableSource(DX, Y), to), "take a Series or array of Dask"),
+        (lambda to: featurized(dkfeat.TableSource(DX, DY), to), "3 partitions, but y has 1"),
+        (lambda _: dkfeat.train(X, Y, map=gcws()), "labels of rows in memory are given by keyword"),
+        (lambda _: dkfeat.train(X, y=Y), "need a feature map, such as map="),
+        (lambda _: dkfeat.train(X, map=gcws()), "have no labels; pass y="),
+        (lambda to: dkfeat.train(X, y=Y, map=gcws(), checkpoint=to), "checkpoint= is for shards"),
+        (lambda to: dkfeat.train(to, map=gcws()), "map= is for rows in memory"),
+    ],
+)
+def test_errors__say_what_is_accepted(tmp_path, call, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        call(tmp_path / "out")
+    assert isinstance(caught.value, DkfeatError)
+
+
+def test_bad_rows__are_set_aside(tmp_path):
+    rows = np.where(np.arange(36).reshape(12, 3) == 16, np.nan, X)
+    manifest = featurized(rows, tmp_path / "out", on_bad_row="quarantine", max_bad_rows=1)
+    assert manifest.rows == 11
+    (bad,) = dkfeat.open_shards(tmp_path / "out").quarantine()
+    assert (bad.source, bad.offset, bad.reason) == (MEMORY, 5, "bad value")
+
+
+def test_cluster__encodes_partitions_where_they_are(tmp_path, monkeypatch):
+    """A partition that came to the driver would not unpickle, see `Guarded`."""
+    monkeypatch.setenv(DRIVER, str(os.getpid()))
+    whole = pd.concat([pd.DataFrame(partition(number)) for number in range(4)])
+    featurized(whole, tmp_path / "whole", encoder=encoder())
+    lazy = dd.from_map(partition, range(4), meta=table().iloc[:0])
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        rows = lazy.persist()
+        manifest = featurized(rows, tmp_path / "cluster", encoder=encoder(), client=client)
+        assert [entry.rows for entry in manifest.shards] == [20, 21, 22, 23]  # a split for each partition
+        model = dkfeat.train(rows, map=gcws(), encoder=encoder(), client=client, progress=False)
+        sent = featurized(
+            dkfeat.TableSource(whole, blocksize=5_000), tmp_path / "sent", encoder=encoder(), client=client
+        )
+        with pytest.raises(AssertionError, match="came to the driver"):
+            rows.compute()
+    assert len(sent.shards) > 4
+    one, *others = (pq.read_table(tmp_path / name / "data") for name in ("whole", "cluster", "sent"))
+    assert [each.equals(one) for each in others] == [True, True]
+    assert sent.sources[0].identity == manifest.sources[0].identity
+    assert np.array_equal(model.coef, dkfeat.train(tmp_path / "cluster", progress=False).coef)
