@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_093
-MOST_MODULES = 214
-MOST_TEST_LINES = 38_855
+MOST_CODE = 31_495
+MOST_MODULES = 217
+MOST_TEST_LINES = 39_196
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
