@@ -172,11 +172,11 @@ def rcv1_like_files(n_rows, folder):
 
 
 def accuracy_of_parts(name, counts, folder, epochs):
-    """Train on 60 shards of Darts, or more than the most parts, in several numbers of parts."""
+    """Train on 60 shards of Darts, or four for each of the most parts, in several numbers of parts."""
     for part in ("train", "test"):
         shutil.rmtree(folder / part, ignore_errors=True)
     train = folder / "train.svm"
-    source = dkfeat.LibsvmSource(str(train), blocksize=train.stat().st_size // max(60, 6 * counts[-1] // 5))
+    source = dkfeat.LibsvmSource(str(train), blocksize=train.stat().st_size // max(60, 41 * counts[-1] // 10))
     darts = dkfeat.DartFeatures(n_components=256, bits=8, random_state=0)
     dkfeat.featurize(source, folder / "train", darts, progress=False)
     dkfeat.featurize(str(folder / "test.svm"), folder / "test", like=folder / "train", progress=False)

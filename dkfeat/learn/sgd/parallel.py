@@ -127,9 +127,11 @@ MOMENTUM = 0.8
 rows of one part push it; with a momentum of 1 - 1/n averages move as far as one descent, as long as it goes one way.
 The first epoch has none: ahead of the first averages, which depend on few rows, weights only grow longer."""
 EARLIER = 0.5
-"""Weight of the steps of earlier rounds in the mean of the weights, if parts have fewer than `PART_ROWS` rows; else 1.
-Round t then has a share of 2 / (t + 1), as in polynomial-decay averaging with eta = 1 (Shamir and Zhang, 2013). Early
-rounds count less because the first weights of parts of few rows are worse than those of one descent."""
+"""Weight of the steps of earlier rounds in the mean of the weights, if parts have fewer than `PART_ROWS` rows or are more
+than `FEW_PARTS`; else 1. Round t then has a share of 2 / (t + 1), as in polynomial-decay averaging with eta = 1 (Shamir
+and Zhang, 2013). Early rounds count less because the first weights of such parts are worse than those of one descent."""
+FEW_PARTS = 32
+"""Number of parts up to which all rounds of large parts count alike."""
 
 Sums = tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]
 """Weights, intercepts and losses of a part or the means over several, and the number of rows; and, if they are kept,
@@ -226,7 +228,7 @@ class Averaging:
             _check_memory(config, data, limit)
         self._runner, self._config, self._width = runner, config, data.shape[1]
         self._momentum = min(MOMENTUM, 1 - 1 / n_parts)
-        self._earlier = EARLIER if data.n_rows // n_parts < PART_ROWS else 1.0
+        self._earlier = 1.0 if n_parts <= FEW_PARTS and data.n_rows // n_parts >= PART_ROWS else EARLIER
         shards = assign_shards(counts, n_parts, rows.seed)
         self._parts = [Part(number, n_parts, indices) for number, indices in enumerate(shards)]
         self._n_rounds = min(ROUNDS, *map(len, shards))

@@ -142,9 +142,14 @@ def test_train__warns_of_parts_with_few_rows(folder, monkeypatch, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize(("average", "n_parts"), [(True, 2), (True, 3), (False, 8)])
-def test_train__averages_parts_by_rows_with_momentum(average, n_parts, folder, monkeypatch):
-    monkeypatch.setattr(averaging, "PART_ROWS", ROWS // 2)  # two parts have as many
+# mean over the steps, parts, least rows of a part and most parts with which all rounds count alike
+@pytest.mark.parametrize(
+    ("average", "n_parts", "least", "most"),
+    [(True, 2, ROWS // 2, 2), (True, 3, ROWS // 2, 3), (True, 3, ROWS // 3, 2), (False, 8, 1, 8)],
+)
+def test_train__averages_parts_by_rows_with_momentum(average, n_parts, least, most, folder, monkeypatch):
+    monkeypatch.setattr(averaging, "PART_ROWS", least)
+    monkeypatch.setattr(averaging, "FEW_PARTS", most)
     data = dkfeat.open_shards(folder)
     settings = DescentConfig(
         task="binary",
@@ -177,7 +182,7 @@ def test_train__averages_parts_by_rows_with_momentum(average, n_parts, folder, m
         table = sum(part.coef.astype(float) * part.steps for part in found) / steps
         intercept = sum(part.intercept * part.steps for part in found) / steps
         if average:
-            # with few rows later rounds count more: at equal rows, round t counts t times
+            # with few rows, or many parts, later rounds count more: at equal rows, round t counts t times
             share = steps / (steps + (1 if n_parts == 2 else 0.5) * seen)
             of_round = sum(part.mean_coef.astype(float) * part.steps for part in found) / steps
             mean_table += share * (of_round - mean_table)
