@@ -127,9 +127,10 @@ MOMENTUM = 0.8
 rows of one part push it; with a momentum of 1 - 1/n averages move as far as one descent, as long as it goes one way.
 The first epoch has none: ahead of the first averages, which depend on few rows, weights only grow longer."""
 EARLIER = 0.5
-"""Weight of the steps of earlier rounds in the mean of the weights, if parts have fewer than `PART_ROWS` rows or are more
-than `FEW_PARTS`; else 1. Round t then has a share of 2 / (t + 1), as in polynomial-decay averaging with eta = 1 (Shamir
-and Zhang, 2013). Early rounds count less because the first weights of such parts are worse than those of one descent."""
+"""Weight of the steps of earlier rounds in the mean of the weights, if parts have fewer than `PART_ROWS` rows, or are
+more than `FEW_PARTS`; else 1. Round t then has a share of 2 / (t + 1), as in polynomial-decay averaging with eta = 1
+(Shamir and Zhang, 2013). Early rounds count less because the first weights of such parts are worse than those of one
+descent."""
 FEW_PARTS = 32
 """Number of parts up to which all rounds of large parts count alike."""
 
