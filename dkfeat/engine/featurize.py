@@ -16,9 +16,11 @@ from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import resolve
 from dkfeat.engine.run import commit, execute, run_tasks
 from dkfeat.engine.tasks.job import ReturningJob
+from dkfeat.errors import ConfigError, InputError
 from dkfeat.filesystems.urls import open_filesystem
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
+from dkfeat.sources.memory import TableSource
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -136,12 +138,19 @@ def featurize(
 
 @contextmanager
 def featurized_in_memory(
-    source: Source, map: FeatureMap, encoder: Any, client: Any, *, progress: bool
+    rows: Any, *, client: Any, progress: bool, y: Any = None, map: FeatureMap | None = None, encoder: Any = "auto"
 ) -> Iterator[ShardDataset]:
-    """Featurize a source into the memory of this process, and yield the shards, which end with the ``with`` block.
+    """Featurize rows into the memory of this process, and yield the shards, which end with the ``with`` block.
 
-    Tasks may run on a cluster, which returns the shards. See `featurize` for the arguments.
+    Tasks may run on a cluster, which returns the shards. See `dkfeat.train` for the arguments.
     """
+    if map is None:
+        raise ConfigError("rows in memory need a feature map, such as map=dkfeat.GCWSFeatures(); give one")
+    source = as_source(rows) if y is None else TableSource(rows, y)
+    if not source.has_labels:
+        raise InputError(
+            "the rows have no labels; pass y=, or name their column by dkfeat.TableSource(rows, label=...)"
+        )
     target = f"memory://rows/{secrets.token_hex(8)}"
     try:
         with open_run(source, target, client=client, progress=progress) as opened:

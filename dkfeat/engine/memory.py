@@ -13,8 +13,8 @@ from dask.delayed import delayed
 from dkfeat.blocks import SourceFile
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.sources.digest import Digest, digest_of
-from dkfeat.sources.memory import MEMORY, HeldRows, HeldSplit, arrow_table, plain_schema, record
+from dkfeat.sources.digest import MEMORY, Digest, digest_of, record_of
+from dkfeat.sources.memory import HeldRows, HeldSplit, arrow_table, plain_schema
 from dkfeat.store.manifest.manifest import Manifest
 
 
@@ -50,7 +50,7 @@ def hold_rows(source: Any, runners: LazyRunner) -> Any:
         raise ConfigError(f"the rows have {len(rows):,} partitions, but y has {len(labels):,}; repartition one of them")
     made = delayed(arrow_table, pure=False)
     parts = runner.hold([made(X, y, str(source.label)) for X, y in zip(rows, labels, strict=True)])
-    file = SourceFile(name=MEMORY, url=MEMORY, size=0)
+    file = record_of([], [])
     items = [HeldSplit(number=at, file=file, start=0, stop=0, rows=part) for at, part in enumerate(parts)]
     found: dict[int, Any] = {}
     runner.run(_facts, items, lambda item, facts: found.update({item.number: facts}))
@@ -62,7 +62,7 @@ def hold_rows(source: Any, runners: LazyRunner) -> Any:
     if any(each.names != schema.names for each in schemas):
         raise InputError(f"partitions have other columns than {schema.names[:10]}; give all the same, in one order")
     starts = (0, *accumulate(n_rows for n_rows, *_ in digests))
-    return source.replaced(rows=HeldRows(parts, schema, starts, record(schema, digests)), y=None)
+    return source.replaced(rows=HeldRows(parts, schema, starts, record_of(schema.names, digests)), y=None)
 
 
 def _blocks(rows: Any) -> list[Any]:

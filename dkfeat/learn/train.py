@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from dkfeat.engine.featurize import featurized_in_memory
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import scale_warning
-from dkfeat.errors import ConfigError, InputError
+from dkfeat.errors import ConfigError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.checks import check_class_weight, check_fits, check_same_features, class_weights, classes_of, task_of
 from dkfeat.learn.model import LinearModel
@@ -28,8 +28,6 @@ from dkfeat.learn.sgd.epochs import EpochLines, Training
 from dkfeat.learn.sgd.parallel import Averaging, count_parts
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.messages import counted, logger_of
-from dkfeat.sources.formats import as_source
-from dkfeat.sources.memory import TableSource
 from dkfeat.store.commit.run_log import read_logs, recorded_shares
 from dkfeat.validation import check_choice, check_seed
 
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.engine.dataset.dataset import ShardDataset
-    from dkfeat.maps import FeatureMap
 
 
 ROWS_PER_CLASS = 150_000
@@ -159,8 +156,6 @@ def train(
     .. [3] K. Chen and Q. Huo, "Scalable training of deep learning machines by incremental block training with
        intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
     """
-    if unknown := rows.keys() - {"y", "map", "encoder"}:
-        raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
     if isinstance(solver, str):
         solver = SOLVERS[check_choice(solver, "solver", tuple(SOLVERS))]()
     if not isinstance(solver, SGD | Liblinear):
@@ -171,11 +166,13 @@ def train(
         if checkpoint is not None:
             raise ConfigError("checkpoint= is for shards in a folder; featurize the rows first, or leave it out")
         here = None if isinstance(solver, Liblinear) or solver.parts is None else ExecutionConfig(scheduler="threads")
-        with _featurized(shards, client, progress=progress is True, **rows) as data:
-            given: dict[str, Any] = {"test": test, "validation": validation, "storage_options": storage_options}
-            return train(data, solver, client=here, random_state=seed, progress=progress, **given)
+        others: Any = {"test": test, "validation": validation, "storage_options": storage_options}
+        with featurized_in_memory(shards, client=client, progress=progress is True, **rows) as data:
+            return train(data, solver, client=here, random_state=seed, progress=progress, **others)
     if rows:
-        raise ConfigError(f"{', '.join(rows)}= is for rows in memory, but shards have their own; leave it out")
+        raise TypeError(
+            f"train() got an unexpected keyword argument {min(rows)!r}; rows in memory take y, map, encoder"
+        )
     data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
     data.check_features()
     if warning := scale_warning(recorded_shares(read_logs(data.shards.storage)), data.spec["input"]):
@@ -211,20 +208,6 @@ def train(
     with nullcontext() if client is None and solver.parts is None else LazyRunner(client) as workers:
         model = _train_once(job, workers)
         return _refitted(job, model, workers) if solver.refit and job.held_out else model
-
-
-def _featurized(
-    rows: Any, client: Any, *, progress: bool, y: Any = None, map: FeatureMap | None = None, encoder: Any = "auto"
-) -> AbstractContextManager[ShardDataset]:
-    """Featurize rows in memory for a ``with`` block."""
-    if map is None:
-        raise ConfigError("rows in memory need a feature map, such as map=dkfeat.GCWSFeatures(); give one")
-    source = as_source(rows) if y is None else TableSource(rows, y)
-    if not source.has_labels:
-        raise InputError(
-            "the rows have no labels; pass y=, or name their column by dkfeat.TableSource(rows, label=...)"
-        )
-    return featurized_in_memory(source, map, encoder, client, progress=progress)
 
 
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
@@ -14,15 +14,13 @@ import pyarrow as pa
 from scipy.sparse import csr_matrix, issparse
 
 from dkfeat.blocks import SourceFile, Split
-from dkfeat.errors import ConfigError, InputError, SpecConflictError
-from dkfeat.sources.digest import Digest, digest_of, join_digests
+from dkfeat.errors import ConfigError, DkfeatError, InputError, SpecConflictError
+from dkfeat.sources.digest import MEMORY, digest_of, record_of
 from dkfeat.sources.parquet.batches import BATCH_BYTES, ColumnBatch, passing_rows, plain
 from dkfeat.sources.parquet.options import condition_of, storage_type
 from dkfeat.sources.parquet.schema import Schema, check_schema
 from dkfeat.sources.tabular import TabularSource
 
-MEMORY = "<memory>"
-"""Name of rows in memory in manifests, plans and messages, in place of that of a file."""
 _ACCEPTED = (
     "a DataFrame of pandas, polars or Dask, a Table or RecordBatch of Arrow, an array of numbers of NumPy or Dask with "
     "two dimensions, or a sparse matrix of SciPy; or give files as paths, globs or URLs"
@@ -49,9 +47,11 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
         table = _table(rows)
         if y is None:
             return table
-        labels = y.to_arrow() if hasattr(y, "to_arrow") else y
-        labels = labels if isinstance(labels, pa.Array | pa.ChunkedArray) else pa.array(labels, from_pandas=True)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
+        is_arrow = isinstance(y, pa.Array | pa.ChunkedArray)
+        labels = y if is_arrow else y.to_arrow() if hasattr(y, "to_arrow") else pa.array(y, from_pandas=True)
+    except DkfeatError:
+        raise
+    except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
         raise InputError(f"rows or labels cannot be read as columns of Arrow: {error}; convert them first") from error
     if label in table.column_names:
         raise ConfigError(f"the table has a column {label!r}, but y is given too; leave one of them out")
@@ -94,12 +94,6 @@ class HeldRows(NamedTuple):
         return HeldRows, ((), *self[1:])
 
 
-def record(schema: pa.Schema, digests: Sequence[Digest]) -> SourceFile:
-    """Make the record of the rows of parts with these digests."""
-    size, sha256 = join_digests(schema.names, digests)
-    return SourceFile(name=MEMORY, url=MEMORY, size=size, etag=sha256)
-
-
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of columns without dictionary, extension and view types."""
     return pa.schema([(item.name, plain(pa.nulls(0, storage_type(item.type))).type) for item in schema])
@@ -110,10 +104,6 @@ class HeldSplit(Split):
     """A split with its rows, which are sent with it; of a future, the worker fills in the table."""
 
     rows: Any = field(compare=False, repr=False)
-
-    def given(self, rows: pa.Table) -> HeldSplit:
-        """Return a copy with the table of a future."""
-        return replace(self, rows=rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         sent = pa.BufferOutputStream()  # a pickle of a slice would hold the whole table
@@ -161,6 +151,7 @@ class TableSource(TabularSource):
     """
 
     in_memory: ClassVar[bool] = True
+    holder: ClassVar[str] = "the table"
 
     urlpath: Any = field(default=(MEMORY,), init=False, repr=False)
     rows: Any = field(compare=False, repr=False)
@@ -184,7 +175,7 @@ class TableSource(TabularSource):
             starts = *range(0, max(rows, 1), max(1, rows * int(self.blocksize) // max(1, CELL_FACTOR * size))), rows
             parts = [table.slice(start, stop - start) for start, stop in pairwise(starts)]
             schema = plain_schema(table.schema)
-            self._set("rows", HeldRows(parts, schema, starts, record(schema, [digest])))
+            self._set("rows", HeldRows(parts, schema, starts, record_of(schema.names, [digest])))
             self._set("y", None)
 
     @property

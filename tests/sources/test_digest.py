@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dkfeat.sources.digest import digest_of, join_digests
+from dkfeat.sources.digest import digest_of, record_of
 
 TIMES = [datetime.datetime(2026, 1, day, 10, tzinfo=datetime.UTC) for day in (1, 2, 10)]
 LISTS = [[1, 2], [], [3]]
@@ -15,7 +15,7 @@ LISTS = [[1, 2], [], [3]]
 
 def sha256(table, *cuts):
     parts = [table.slice(start, stop - start) for start, stop in pairwise([0, *cuts, table.num_rows])]
-    return join_digests(table.column_names, map(digest_of, parts))
+    return record_of(table.column_names, map(digest_of, parts)).etag
 
 
 def column(*args):

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
@@ -136,10 +136,6 @@ class Node(NamedTuple):
     inputs: Sequence[Any] = ()
     """The shared value, or results that it takes, which are known on the worker."""
 
-    def given(self, *inputs: tuple[float, list[Any]]) -> Node:
-        """Return a copy with its inputs, which are results of other batches."""
-        return self._replace(inputs=[result for _, [result] in inputs])
-
     @property
     def description(self) -> str:
         """Description of the items, in messages."""
@@ -175,8 +171,10 @@ def run_on_worker(packed: bytes, *inputs: Any) -> tuple[float, list[Any]] | tupl
     a scheduler would unpickle arguments, and be blocked for seconds by the imports that this needs.
     """
     name, sent, expected, items = deserialize_bytes(packed)
-    if inputs:
-        items = [items[0].given(*inputs)]
+    if inputs and isinstance(items[0], Node):
+        items = [items[0]._replace(inputs=[result for _, [result] in inputs])]
+    elif inputs:
+        items = [replace(items[0], rows=inputs[0])]
     worker, end = get_worker(), time.monotonic() + PLUGIN_SECONDS
     plugins: dict[str, Any] = worker.plugins
     if sent is not None and name not in plugins:

@@ -38,6 +38,8 @@ class ParquetOptions(Source):
     """Options of a `ParquetSource`, without the methods that read files."""
 
     kind: ClassVar[str] = "parquet"
+    holder: ClassVar[str] = "the file"
+    """What has the columns, in messages."""
     column_remedy: ClassVar[str] = ""
     """Further advice in errors about a column without values, or that is lacking, with ``{}`` for its name."""
     _to_resolve: ClassVar[tuple[str, ...]] = (

@@ -57,9 +57,9 @@ class Schema:
                 hint += ", or label=None (--no-label) if rows have none" if use == "label" else ""
             if f"/{column}=" in self.path:
                 hint = "; values in names of folders are not read: write them into the files as a column"
-            raise self.error(column, f"there is no such column: the file has {shown}{hint}")
+            raise self.error(column, f"there is no such column: {self._options.holder} has {shown}{hint}")
         if self._counts[column] > 1:
-            raise self.error(column, "the file has several columns of this name; rename them")
+            raise self.error(column, f"{self._options.holder} has several columns of this name; rename them")
         return self._types[column]
 
     def numbers(self, leave_out: set[str]) -> list[str]:
