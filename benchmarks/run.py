@@ -26,6 +26,7 @@ SCRIPTS = (
     "descent",
     "training",
     "latency",
+    "explain",
     "job",
     "sizing",
     "workers",

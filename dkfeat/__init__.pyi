@@ -20,6 +20,7 @@ from dkfeat.engine.plan import plan as plan
 from dkfeat.engine.scan import scan as scan
 from dkfeat.learn.compare.compare import compare as compare
 from dkfeat.learn.evaluate.evaluate import evaluate as evaluate
+from dkfeat.learn.explain import explain as explain
 from dkfeat.learn.model import load_model as load_model
 from dkfeat.learn.predict import predict as predict
 from dkfeat.learn.predict import predict_file as predict_file

@@ -7,10 +7,10 @@ figure of its own, and returns the axes, so that you can change titles, limits a
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import cycle
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from dkfeat.maps._kernel_estimates import error_band
 from dkfeat.store.outputs import PNG_MARK
 
 __all__ = [
+    "ExplanationDisplay",
     "accuracy_against_k",
     "kernel_estimates",
 ]
@@ -107,6 +108,8 @@ def draw(paint: Callable[[Any], None], width: float = 6.0, height: float = 4.2) 
     return buffer.getvalue()
 
 
+MOST_CHARACTERS = 40
+"""Maximum length of the label of a bar."""
 MOST_DOTS = 2500
 """Maximum number of pairs that are drawn, at random."""
 
@@ -237,3 +240,97 @@ def _of_comparison(comparison: Any) -> tuple[dict[str, tuple[list[int], list[flo
             size.append(each.k)
             accuracy.append(each.accuracy)
     return lines, {each.name: each.accuracy for each in comparison.results if each.k is None}
+
+
+class ExplanationDisplay:
+    """Bars of the importances of columns, or of their contributions to one row's score.
+
+    It is used like the display objects of scikit-learn: `from_explanation` makes and plots one.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Labels of the bars, from the top.
+    values : array of shape (n_columns,)
+        Lengths of the bars; negative ones are red.
+    name : str, default="contribution"
+        Meaning of the values.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes
+        Axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        Figure of the last plot.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import dkfeat.plot
+    >>> display = dkfeat.plot.ExplanationDisplay(["age", "income"], [0.7, -0.2]).plot()
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['age', 'income']
+    """
+
+    def __init__(self, columns: Sequence[str], values: ArrayLike, *, name: str = "contribution") -> None:
+        self.columns, self.values, self.name = list(columns), np.asarray(values, np.float64), name
+
+    @classmethod
+    def from_explanation(cls, explanation: Any, row: int | None = None, *, n_columns: int = 20, ax: Any = None) -> Self:
+        """Plot the most important columns, or the largest contributions to the score of one row.
+
+        Parameters
+        ----------
+        explanation : Explanation
+            Result of `dkfeat.explain`.
+        row : int or None
+            Number of an explained row, from 0; None: the importances over all rows.
+        n_columns : int, default=20
+            Maximum number of bars.
+        ax : matplotlib.axes.Axes or None
+            Axes to draw on; None creates a figure.
+
+        Returns
+        -------
+        display : ExplanationDisplay
+
+        Raises
+        ------
+        dkfeat.errors.ConfigError
+            If matplotlib is not installed.
+        """
+        if row is None:
+            ranked = list(explanation.ranked().items())[:n_columns]
+            names, values = [str(name) for name, _ in ranked], [value for _, value in ranked]
+            return cls(names, values, name="mean |contribution - baseline|").plot(ax=ax)
+        found = explanation.row(row)[:n_columns]
+        names = [
+            str(each["column"]) if each["value"] is None else f"{each['column']} = {each['value']}" for each in found
+        ]
+        return cls(names, [each["contribution"] for each in found]).plot(ax=ax)
+
+    def plot(self, ax: Any = None, **options: Any) -> Self:
+        """Draw the bars, on `ax` or a new figure, with further options of ``matplotlib.axes.Axes.barh``.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or None
+            Axes to draw on; None creates a figure.
+        **options
+            Such as ``color``.
+
+        Returns
+        -------
+        display : ExplanationDisplay
+            The object itself.
+        """
+        self.ax_ = axes_of(ax, 6.4, 1.0 + 0.26 * max(len(self.columns), 4))
+        self.figure_ = self.ax_.figure
+        places, colors = np.arange(len(self.columns)), np.where(self.values < 0, RED, BLUE)
+        self.ax_.barh(places, self.values, **{"color": colors, **options})
+        shown = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 1]}…" for name in self.columns]
+        self.ax_.set_yticks(places, shown)
+        self.ax_.invert_yaxis()
+        self.ax_.grid(visible=False, axis="y")
+        self.ax_.set_xlabel(self.name)
+        return self

@@ -11,20 +11,26 @@ HOSTILE = "<script>alert('x')</script>"
 
 def evaluation_page(text):
     rows = [{text: text}]
-    values = {"figures": rows, "pictures": [(b"", text)], "classes": rows, "errors": rows}
+    values = {
+        "figures": rows,
+        "pictures": [(b"", text)],
+        "classes": rows,
+        "errors": rows,
+        "explanation": [(text, rows)],
+    }
     return html.render("evaluation.html", title=text, most_classes=1, **values)
 
 
 def test_pages__escape_everything_that_is_told():
     made = evaluation_page(HOSTILE)
     assert "<script" not in made
-    assert made.count("&lt;script&gt;") == 9
+    assert made.count("&lt;script&gt;") == 12
 
 
 def test_pages__have_no_control_characters():
     made = evaluation_page("red \x1b[31m\u202e\x00\udcff")
     assert made.replace("\n", "").isprintable()
-    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 9
+    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 12
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import click
 
 import dkfeat
 from dkfeat.cli.commands.demo import demo
+from dkfeat.cli.commands.explain import explain
 from dkfeat.cli.commands.featurize import featurize, plan
 from dkfeat.cli.commands.inspect import files, inspect, quarantine, report, status
 from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
@@ -80,7 +81,7 @@ def cli(traceback: bool) -> None:
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "First steps": (demo, doctor),
     "From rows to features": (plan, featurize, compare),
-    "Models": (train, predict, evaluate),
+    "Models": (train, predict, evaluate, explain),
     "Neighbours and duplicates": (neighbors, duplicates, drop_duplicates),
     "Content and state of a folder": (inspect, report, status, files, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),

@@ -26,6 +26,9 @@ from dkfeat.maps._rows import transform_blocks
 from dkfeat.messages import counted, nearest
 from dkfeat.validation import check_seed
 
+_LISTS = (NGRAMS, "tags")
+"""Encodings of columns with several values a row."""
+
 
 class Coordinate(NamedTuple):
     """Meaning of a coordinate of encoded rows.
@@ -271,6 +274,18 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
             Coordinate(state.columns[column].name, _part(state.columns[column], slot), held.get((column, slot)))
             for column, slot in found
         ]
+
+    def single_columns(self) -> tuple[NDArray[np.int64], bool]:
+        """Return the first coordinates of the encoded columns with one value a row, and whether there are no others."""
+        encodings = [column.encoding for column in self._state().columns]
+        single = [number << 32 for number, each in enumerate(encodings) if each not in (*_LISTS, LEFT_OUT)]
+        return np.array(single, np.int64), not {*_LISTS} & {*encodings}
+
+    def own_columns(self, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first coordinate of the column of each coordinate, or itself for n-grams and entries of lists."""
+        columns, _ = self._split(coordinates)
+        is_list = np.array([column.encoding in _LISTS for column in self._state().columns])
+        return np.where(is_list[columns], coordinates, columns << 32)
 
     def _split(self, coordinates: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the numbers of the columns that coordinates belong to, and their places in the columns' ranges."""

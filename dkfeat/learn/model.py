@@ -405,6 +405,31 @@ class LinearModel:
         score.add(predicted, y_true)
         return float("nan") if score.value is None else score.value
 
+    def importances(self, rows: Any, *, background: Any = None) -> dict[Any, float]:
+        """Rank columns by their contributions to the scores; `dkfeat.explain` tells more.
+
+        Parameters
+        ----------
+        rows : array or sparse matrix of shape (n_samples, n_features), or table
+            Rows as for `decision_function`, except codes.
+        background : like `rows`, or None
+            Rows whose mean contributions are the baseline; None: `rows`.
+
+        Returns
+        -------
+        importances : dict
+            Mean of ``abs(contribution - baseline)`` over rows and classes, by the name or number of the column, the
+            largest first.
+
+        Raises
+        ------
+        dkfeat.errors.DkfeatError
+            As from `dkfeat.explain`.
+        """
+        from dkfeat.learn.explanation import explain_rows  # late: loads numba
+
+        return explain_rows(self, rows, None if background is None else [background]).ranked()
+
     def label(self, scores: NDArray[np.float32]) -> Any:
         """Turn scores into predictions, `classes` in place of their `names`. Equal scores go to the lower label."""
         return predictions_of(self.task, self.classes, scores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -20,11 +20,16 @@ from dkfeat.kernels import gmm
 from dkfeat.kernels.minmax import gmm_pairs
 from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import Codes, EstimatedKernel
-from dkfeat.maps._rows import RowPreparation, check_center
+from dkfeat.maps._rows import RowPreparation, RowsFrom, check_center, slice_rows
 from dkfeat.theory.fourier import gcws_variance
 from dkfeat.validation import MAX_POWER, check_choice, check_real
 
 _INT32_MAX = 2**31 - 1
+_TRACED, _TRACED_WIDE, _WIDE = 2**20, 2**23, 4096
+"""Number of samples whose coordinates are in memory at a time, and that for rows of more than `_WIDE` columns.
+
+A table of GCWS then serves more rows, which outweighs that the coordinates leave the caches.
+"""
 
 
 PREPARATION_CHECKS: dict[str, Callable[[Any, str], Any]] = {
@@ -223,8 +228,71 @@ class SampledMap(FeatureMap):
         return Codes.of(self.to_spec()).chance
 
     @abstractmethod
-    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """Compute packed codes of prepared rows, and which rows are empty."""
+    def _encode_block(
+        self, rows: sp.csr_matrix, i_star: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Compute packed codes of prepared rows, and which rows are empty.
+
+        `i_star`, if given, is filled with the coordinates that the codes come from: twice the column, plus 1 for a
+        negative value. Empty rows are left as they are.
+        """
+
+    def _traced_blocks(self, X: Any) -> Iterator[tuple[sp.csr_matrix, PackedCodes, NDArray[np.int64]]]:
+        """Yield prepared rows, in blocks, with their codes and the coordinates that these come from.
+
+        The coordinates are those of rows that are not empty; the next block overwrites them.
+        """
+        X, n_components = self._check_rows(X), self._fitted.params["n_components"]
+        traced = _TRACED if self.n_features_in_ <= _WIDE else _TRACED_WIDE
+        step = max(1, min(traced // n_components, X.shape[0]))
+        buffer = np.empty((step, n_components), np.int64)
+        for first in range(0, max(X.shape[0], 1), step):
+            with RowsFrom(first):
+                for rows in self._fitted.preparation.blocks(slice_rows(X, slice(first, min(first + step, X.shape[0])))):
+                    i_star = buffer[: rows.shape[0]]
+                    yield rows, PackedCodes(*self._encode_block(rows, i_star)), i_star
+
+    def columns_of_codes(self, X: Any) -> sp.csr_matrix:
+        """Count, for each column of `transform`, in how many rows it comes from each column of the input.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+            Rows, such as a sample of the training rows: codes alone do not tell the columns.
+
+        Returns
+        -------
+        counts : csr_matrix of shape (n_features_out, n_features), int64
+
+        Examples
+        --------
+        >>> from dkfeat import GCWSFeatures
+        >>> X = np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 2.0]])
+        >>> counts = GCWSFeatures(n_components=2, i_bits=2, random_state=0).fit(X).columns_of_codes(X)
+        >>> counts.toarray().tolist()
+        [[1, 0], [0, 0], [0, 2], [0, 0], [1, 0], [0, 0], [0, 2], [0, 0]]
+        """
+        shape = self.n_features_out, self.n_features_in_
+        counts = sp.csr_matrix(shape, dtype=np.int64)
+        for _, packed, i_star in self._traced_blocks(X):
+            codes, columns = self.decode(packed).indices, i_star[~packed.empty].reshape(-1) >> 1
+            counts += sp.csr_matrix((np.ones(len(codes), np.int64), (codes, columns)), shape=shape)
+        return counts
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002 - scikit-learn's argument
+        """Name the columns of `transform` by component and code, such as ``gcwsfeatures3_17``.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        names : ndarray of shape (n_features_out,), object
+        """
+        name, codes = type(self).__name__.lower(), range(1 << self._fitted.bits)
+        components = range(self._fitted.params["n_components"])
+        return np.array([f"{name}{component}_{code}" for component in components for code in codes], object)
 
     def _chance(self, left: sp.csr_matrix, right: sp.csr_matrix) -> float | NDArray[np.float64]:  # noqa: ARG002 - of codes with levels
         """Return the probability that codes of different samples are equal, for pairs of one-hot rows."""

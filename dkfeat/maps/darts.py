@@ -161,9 +161,11 @@ class DartFeatures(WeightedMap):
     def _estimated_kernel(self) -> EstimatedKernel:
         return self._gmm_kernel(self._fitted.bits)
 
-    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    def _encode_block(
+        self, rows: sp.csr_matrix, i_star: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted
-        return darts.encode(*self._entries(rows), s.params["n_components"], s.seed, s.bits)
+        return darts.encode(*self._entries(rows), s.params["n_components"], s.seed, s.bits, i_star)
 
     def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         s = self._fitted

@@ -197,7 +197,9 @@ class GCWSFeatures(WeightedMap):
         bits = s.params["i_bits"] if s.mode == "mixed" else None
         return self._gmm_kernel(bits, note="" if s.params["t_bits"] else dropped)
 
-    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    def _encode_block(
+        self, rows: sp.csr_matrix, i_star: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted
         logs, negative = signed_logs(rows.data, s.params["p"])
         return cws.encode(
@@ -210,6 +212,7 @@ class GCWSFeatures(WeightedMap):
             i_bits=s.params["i_bits"],
             t_bits=s.params["t_bits"],
             mode=s.mode,
+            i_star=i_star,
         )
 
     def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -138,9 +138,11 @@ class MinHashFeatures(SampledMap):
             check_sets(rows_as_csr(rows) if sp.issparse(rows) else rows)
         return rows
 
-    def _encode_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    def _encode_block(
+        self, rows: sp.csr_matrix, i_star: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         s = self._fitted
-        return minhash.encode(rows.indptr, rows.indices, s.params["n_components"], s.seed, s.bits)
+        return minhash.encode(rows.indptr, rows.indices, s.params["n_components"], s.seed, s.bits, i_star)
 
     @property
     def _working_bytes(self) -> int:

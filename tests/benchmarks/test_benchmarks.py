@@ -34,6 +34,7 @@ def records_of(name, arguments, **variables):
         ("duplicates", "ratio"),
         ("ngrams", "ratio"),
         ("corpus", "us_a_document"),
+        ("explain", "times"),
         pytest.param("training", "ratio", marks=pytest.mark.slow),
         pytest.param("checks", "ratio", marks=pytest.mark.slow),
         pytest.param("job", "ratio", marks=pytest.mark.slow),
@@ -44,6 +45,7 @@ def records_of(name, arguments, **variables):
 )
 def test_benchmark__runs_on_small_inputs(name, key, tmp_path):
     arguments = ["--quick", *(["--folder", str(tmp_path)] if name in ("job", "training", "checks") else [])]
+    arguments += ["--speed"] * (name == "explain")
     records = records_of(name, arguments)
     ratios = [record[key] for record in records if key in record]
     assert ratios

@@ -22,6 +22,7 @@ OBJECTS = {
     | {"n_rows", "n_copies", "n_pairs", "n_groups", "n_kept", "largest_group"}
     | {"n_candidates", "n_compared"},
     "evaluate": {"task", "rows", "accuracy", "per_class", "confusion"},
+    "explain": {"rows", "columns", "importances", "out"},
     "featurize": {"target", "rows", "empty_rows", "bad_rows", "shards", "size", "manifest"},
     "files": {"target", "files"},
     "inspect": {"kind", "target", "rows", "labels", "shards", "size", "features", "map", "input", "layout", "sources"},
@@ -36,7 +37,7 @@ OBJECTS = {
 }
 """Keys of each command's object, on which programs may rely; others may come."""
 SILENT = {"drop-duplicates", "duplicates", "neighbors"}
-SILENT |= {"abort", "clean", "evaluate", "featurize", "predict", "status", "train", "verify"}
+SILENT |= {"abort", "clean", "evaluate", "explain", "featurize", "predict", "status", "train", "verify"}
 """Commands that have nothing to say but what they did."""
 
 
@@ -53,6 +54,7 @@ def words(tmp_path_factory):
         "plan": (rows, *SMALL, "--out", target, "--scan"),
         "predict": (model, rows, "--out", folder / "predictions"),
         "evaluate": (model, target),
+        "explain": (model, rows),
         "neighbors": (target, "--n-neighbors", 2, "--out", folder / "neighbors"),
         "duplicates": (target, "--threshold", 0.9, "--out", folder / "duplicates"),
         "drop-duplicates": (target, folder / "duplicates", "--out", folder / "distinct"),

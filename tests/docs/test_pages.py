@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
@@ -141,6 +142,15 @@ def test_train_page__runs():
     assert Path("state", "checkpoint").exists()
     made = {path.name for path in Path("comparison").iterdir()}
     assert made == {"comparison.txt", "comparison.json", "accuracy.png"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_explain_page__runs(monkeypatch):
+    monkeypatch.setattr("matplotlib.pyplot.subplots", lambda **_: (None, Figure().add_subplot()))
+    found = run_page("how-to/explain.md")["found"]
+    assert found.contributions.shape == (169, 30)
+    assert len(pd.read_parquet("contributions.parquet")) == 169 * 30
+    assert next(iter(found.ranked())).startswith("worst")
 
 
 def test_doctor_page__runs_and_shows_the_lines_that_there_are(monkeypatch, tmp_path):

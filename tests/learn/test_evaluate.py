@@ -210,13 +210,16 @@ def test_evaluate__writes_pictures_and_one_page(trained, tmp_path):
     assert re.search(r"^accuracy +0\.[0-9]{4}$", outcome.stdout, re.MULTILINE)
     run("evaluate", folder / "model", folder / "shards", "--out", tmp_path / "b", "--no-progress")
     names = {"calibration.png", "confusion.png", "precision_recall.png", "roc.png"}
-    assert {path.name for path in (tmp_path / "a").iterdir()} == {"evaluation.html", "evaluation.json", *names}
+    made = {"evaluation.html", "evaluation.json", "explanation.png", *names}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == made
     for name in names:
         data = (tmp_path / "a" / name).read_bytes()
         assert data.startswith(b"\x89PNG")
         assert data == (tmp_path / "b" / name).read_bytes()
     text = (tmp_path / "a" / "evaluation.html").read_text()
-    assert len(re.findall('<img alt="[^"]+" src="data:image/png;base64,[^"]+"', text)) == len(names)
+    assert len(re.findall('<img alt="[^"]+" src="data:image/png;base64,[^"]+"', text)) == len(names) + 1
+    assert text.count("<h3>Row ") == 5
+    assert "shards keep codes or predictions and no rows" in (tmp_path / "b" / "evaluation.html").read_text()
     assert not re.search(r"<(script|link|iframe)|https?://|unknown label", text)
 
 

@@ -278,3 +278,45 @@ def test_pipeline__linear_learning_beats_the_raw_features(cls):
     raw = LinearSVC(C=0.01, random_state=0).fit(X, y).score(X_test, y_test)
     model = make_pipeline(cls(512, random_state=0), LinearSVC(C=0.01, random_state=0)).fit(X, y)
     assert model.score(X_test, y_test) > max(0.97, raw)
+
+
+@pytest.mark.parametrize("columns", [np.arange(9), np.arange(9) << 36])
+@pytest.mark.parametrize(
+    "features",
+    [
+        GCWSFeatures(48, i_bits=8, t_bits=2, p=2.0, center=0.3),
+        GCWSFeatures(48, i_bits=3),
+        GCWSFeatures(40, i_bits=12, code="lowest"),
+        DartFeatures(600, bits=5, p=0.5),
+        MinHashFeatures(48, bits=8),
+    ],
+    ids=str,
+)
+def test_columns_of_codes__others_do_not_decide_a_code(features, columns):
+    """A code stays when any column but its own is emptied, and goes when its own is: so no other column made it."""
+    rows = (
+        sp.csr_matrix(some_rows(5)) if not features.takes_sets else sp.csr_matrix(abs(some_rows(5)) > 0.4, dtype=float)
+    )
+    features = features.set_params(random_state=0)
+    is_wide = columns[1] > 1
+    if is_wide:
+        if getattr(features, "center", None) is not None:
+            features = features.set_params(center=None)
+        rows = sp.csr_matrix((rows.data, columns[rows.indices], rows.indptr), shape=(5, 1 << 40))
+    features.fit_width(rows.shape[1])
+    centre = getattr(features, "center", None) or 0.0
+    for row in rows:
+        pairs = _pairs(features, row)
+        assert len(pairs) == features.n_components
+        assert {column for _, column in pairs} <= {*columns}
+        for column in row.indices.tolist():
+            left = row.copy()
+            left.data[left.indices == column] = centre
+            others = _pairs(features, left)
+            assert {pair for pair in pairs if pair[1] != column} <= others
+            assert column not in {column for _, column in others}
+
+
+def _pairs(features, row):
+    codes, columns = features.columns_of_codes(row).nonzero()
+    return {*zip(codes.tolist(), columns.tolist(), strict=True)}

@@ -441,6 +441,7 @@ def encode(
     n_components: int,
     seed: int,
     bits: int,
+    i_star: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Compute the packed codes of rows.
 
@@ -458,6 +459,8 @@ def encode(
         In [0, 2**64).
     bits : int
         Bits of a code, 1 to 16.
+    i_star : ndarray of shape (n_rows, n_components), int64, or None
+        Filled with the sampled coordinates, except in rows without entries.
 
     Returns
     -------
@@ -475,8 +478,9 @@ def encode(
     ((2, 6), True, [False, True])
     """
     n_rows = len(indptr) - 1
-    packed, nothing = np.empty((n_rows, -(-n_components * bits // 8)), np.uint8), np.empty((0, 0), np.int64)
-    results = _Results(packed, np.empty(n_rows, np.bool_), nothing, nothing)
+    packed, sampled = np.empty((n_rows, -(-n_components * bits // 8)), np.uint8), i_star
+    sampled = np.empty((0, 0), np.int64) if sampled is None else sampled
+    results = _Results(packed, np.empty(n_rows, np.bool_), sampled, np.empty_like(sampled))
     _run(_Entries(indptr, columns, exponents, fractions, negative), n_components, seed, bits, results)
     return packed, results.empty
 

@@ -120,6 +120,19 @@ def product_of_uniforms(x, y):
 
 
 @inlined
+def code_lanes(key, x2, x3, mode, i_bits, shift):
+    """Compute the codes of a coordinate in 16 components by a rule other than CODE_RANK, from its last two words."""
+    mask, drop = splat(u32((1 << i_bits) - 1)), splat(u32(16 - i_bits))
+    if mode == CODE_MIXED:
+        code = (((x3 & splat(u32(511))) << splat(u32(7))) | (x2 & splat(u32(127)))) >> drop
+    elif mode == CODE_SIGNED:
+        code = (splat(u32(key >> 1)) + splat(u32(key & 1)) * shift) & mask
+    else:
+        code = splat(u32(key & 0xFFFF)) & mask
+    return code
+
+
+@inlined
 def fill_parameters(coordinates, first, places, begin, end, mode, i_bits, shift, table, codes):
     """Replace the words of some coordinates by their parameters, and write their codes.
 
@@ -141,7 +154,6 @@ def fill_parameters(coordinates, first, places, begin, end, mode, i_bits, shift,
         16 codes for each place.
     """
     zero, one, low9 = splat(f32(0)), splat(f32(1)), splat(u32(511))
-    mask, drop = splat(u32((1 << i_bits) - 1)), splat(u32(16 - i_bits))
     for i in range(begin, end):
         place = places[i]
         x0, x1, x2, x3 = load_words(table, place)
@@ -150,15 +162,7 @@ def fill_parameters(coordinates, first, places, begin, end, mode, i_bits, shift,
         beta, c = _odd(rest) * splat(f32(2.0**-24)), zero - log_normal_lanes(product_of_uniforms(x2, x3))
         store_four(table, place * TABLE_ROW, one / r, r, beta, c)
         rank = first + place
-        key = coordinates[rank]
-        if mode == CODE_MIXED:
-            code = (((x3 & low9) << splat(u32(7))) | (x2 & splat(u32(127)))) >> drop
-        elif mode == CODE_SIGNED:
-            code = (splat(u32(key >> 1)) + splat(u32(key & 1)) * shift) & mask
-        elif mode == CODE_LOW:
-            code = splat(u32(key & 0xFFFF)) & mask
-        else:
-            code = splat(u32(rank))
+        code = splat(u32(rank)) if mode == CODE_RANK else code_lanes(coordinates[rank], x2, x3, mode, i_bits, shift)
         store(codes, place * LANES, narrowed(code, codes))
     # log c in a pass of its own: short chains of dependent steps overlap better than a long one
     for i in range(begin, end):
@@ -330,6 +334,47 @@ def sweep_tile(
                     _sweep(begin, end, offsets, logs, table, place, codes, best, kept, levels, False)
 
 
+@kernel
+def trace_tile(
+    coordinates, ranks, best, component, n_live, seed, mode, i_bits, shifts, is_made, table, first_row, i_star, kept
+):
+    """Write the coordinates that a sweep by CODE_RANK has sampled, and their codes by another rule.
+
+    Parameters
+    ----------
+    coordinates, component, seed, mode, i_bits, shifts
+        As in `sweep_tile`.
+    ranks, best : ndarrays of shape (n_rows * 16,), uint32 and float32
+        Results of the sweep.
+    n_live : int
+        Number of components of the tile.
+    is_made, table : ndarrays of shape (n_present,) and (n_present * 16,), bool and uint8 or uint16
+        Buffers: the coordinates whose codes are in the table.
+    first_row : int
+        Row of `i_star` with which the tile begins.
+    i_star : ndarray of shape (at least first_row + n_rows, n_components), int64
+        Coordinates of the samples; not changed in rows without entries.
+    kept : ndarray of shape (n_rows * 16,), of the dtype of `table`
+        Codes; 0 in rows without entries.
+    """
+    shift = load(shifts, component)
+    is_made[:] = False
+    kept[:] = 0
+    for row in range(kept.shape[0] // LANES):
+        at = row * LANES
+        if best[at] == np.inf:
+            continue
+        for j in range(n_live):
+            rank = np.intp(ranks[at + j])
+            key = coordinates[rank]
+            if not is_made[rank]:
+                _, _, x2, x3 = philox_lanes(u64(key), u64(component), _STREAM, seed)
+                store(table, rank * LANES, narrowed(code_lanes(key, x2, x3, mode, i_bits, shift), table))
+                is_made[rank] = True
+            kept[at + j] = table[rank * LANES + j]
+            i_star[first_row + row, component + j] = key
+
+
 CodeMode = Literal["injective", "signed", "mixed", "lowest"]
 """Rule that maps a coordinate to a code; see `dkfeat.GCWSFeatures`."""
 SWEPT_ROWS = 20_480
@@ -401,6 +446,7 @@ def encode(
     i_bits: int,
     t_bits: int,
     mode: CodeMode,
+    i_star: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Compute the packed codes of rows.
 
@@ -412,6 +458,8 @@ def encode(
         Bits kept of the coordinate, 1 to 16, and of the level, 0 to 2.
     mode : {"injective", "signed", "mixed", "lowest"}
         Rule that maps a coordinate to a code.
+    i_star : ndarray of shape (n_rows, n_components), int64, or None
+        Filled with the sampled coordinates, except in rows without entries.
 
     Returns
     -------
@@ -432,13 +480,22 @@ def encode(
     row_bytes = -(-n_components * bits // 8)
     packed, empty = np.empty((n_rows, row_bytes), np.uint8), np.empty(n_rows, np.bool_)
     dtype = np.uint8 if i_bits <= 8 else np.uint16
+    shifts = _shifts(n_components, seed, _MODES[mode], i_bits)
     for rows, entries in _groups(indptr, columns, logs, negative):
         n = rows.stop - rows.start
         kept, levels = aligned(n * LANES, dtype), aligned(n * LANES if t_bits else 0, np.float32)
         out = packed[rows].reshape(-1)
-        sweeps = _sweeps(entries, n, n_components, seed, _MODES[mode], i_bits, t_bits > 0, kept, levels)
+        ranks = kept if i_star is None else aligned(n * LANES, np.uint32)
+        rule = _MODES[mode] if i_star is None else CODE_RANK
+        sweeps = _sweeps(entries, n, n_components, seed, rule, i_bits, t_bits > 0, ranks, levels)
+        n_present = 0 if i_star is None else len(entries.coordinates)
+        buffers = np.empty(n_present, np.bool_), aligned(n_present * LANES, dtype)
         for component, best in sweeps:
             n_live = min(LANES, n_components - component)
+            if i_star is not None:
+                rules = np.uint64(seed), _MODES[mode], i_bits, shifts
+                traced = *buffers, rows.start, i_star, kept
+                trace_tile(entries.coordinates, ranks, best, component, n_live, *rules, *traced)
             if i_bits == 8 and t_bits == 0 and n_live == LANES:
                 pack_bytes(kept, component, row_bytes, out)
             else:
@@ -475,11 +532,7 @@ def _sweeps(
     levels: NDArray[np.float32],
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
     # sweep each tile of 16 components into kept and levels; yields its first component and the smallest a
-    key = np.uint64(seed)
-    words = np.zeros((-(-n_components // LANES) * LANES, 4), np.uint32)
-    if mode == CODE_SIGNED:
-        draw_words(u64(0), _SHIFT_STREAM, key, words)
-    shifts = words[:, 0] >> np.uint32(32 - i_bits)
+    key, shifts = np.uint64(seed), _shifts(n_components, seed, mode, i_bits)
     best = aligned(n_rows * LANES, np.float32)
     size = min(CHUNK, len(entries.coordinates))
     table, codes = aligned(size * TABLE_ROW, np.float32), aligned(size * LANES, kept.dtype)
@@ -488,6 +541,15 @@ def _sweeps(
     for component in range(0, n_components, LANES):
         sweep_tile(*entries, component, key, *rules, *buffers, best, kept, levels)
         yield component, best
+
+
+def _shifts(n_components: int, seed: int, mode: int, i_bits: int) -> NDArray[np.uint32]:
+    # shifts of the codes of negative coordinates for CODE_SIGNED, else 0
+    words = np.zeros((-(-n_components // LANES) * LANES, 4), np.uint32)
+    if mode == CODE_SIGNED:
+        draw_words(u64(0), _SHIFT_STREAM, np.uint64(seed), words)
+    shifts: NDArray[np.uint32] = words[:, 0] >> np.uint32(32 - i_bits)
+    return shifts
 
 
 def _rare_uses(entries: FeatureMajor, n_rows: int) -> int | None:

@@ -26,7 +26,7 @@ EMPTY = np.uint32(0xFFFFFFFF)
 """Key of a bin without an element."""
 CHUNK = 16 * LANES
 """Elements that are hashed at a time."""
-_HALF = u64(32)
+_HALF, _WORD, _NONE = u64(32), u64(0xFFFFFFFF), u64(0xFFFFFFFFFFFFFFFF)
 
 
 class Keys(NamedTuple):
@@ -65,6 +65,8 @@ class _Buffers(NamedTuple):
     candidates: NDArray[np.uint32]
     best: NDArray[np.uint32]
     codes: NDArray[np.uint16]
+    owners: NDArray[np.uint64]
+    """Value in the high half and position of the element in the low one, of each bin; empty if only codes are made."""
 
 
 @inlined
@@ -89,7 +91,7 @@ def _fold(columns, factor, elements):
 
 
 @inlined
-def _fill_bins(columns, keys, n_bits, elements, bins, candidates, best):
+def _fill_bins(columns, keys, n_bits, elements, bins, candidates, best, owners):
     # do rounds until no bin is empty; returns the number of empty bins after the last round
     n, k = columns.shape[0], best.shape[0]
     size, low = splat(u32(k)), splat(u32((u64(1) << u64(32 - n_bits)) - u64(1)))
@@ -109,6 +111,8 @@ def _fill_bins(columns, keys, n_bits, elements, bins, candidates, best):
             for i in range(live):
                 at = bins[i]
                 best[at] = min(best[at], candidates[i])
+                if owners.shape[0]:
+                    owners[at] = min(owners[at], (u64(candidates[i]) << _HALF) | u64(first + i))
         if (number + 1) * n >= unlikely:
             n_empty = u32(0)
             for at in range(k):
@@ -119,8 +123,8 @@ def _fill_bins(columns, keys, n_bits, elements, bins, candidates, best):
 
 
 @kernel
-def _encode_rows(indptr, columns, keys, n_bits, bits, buffers, packed, empty):
-    elements, best, codes = buffers.elements, buffers.best, buffers.codes
+def _encode_rows(indptr, columns, keys, n_bits, bits, buffers, packed, empty, i_star):
+    elements, best, codes, owners = buffers.elements, buffers.best, buffers.codes, buffers.owners
     k, n_rows = best.shape[0], empty.shape[0]
     row_bytes, last = packed.shape[0] // n_rows, u32(u64(k - 1) << u64(32 - n_bits))
     for row in range(n_rows):
@@ -131,22 +135,33 @@ def _encode_rows(indptr, columns, keys, n_bits, bits, buffers, packed, empty):
             packed[row * row_bytes : (row + 1) * row_bytes] = 0
             continue
         best[:] = EMPTY
-        if _fill_bins(own, keys, n_bits, elements, buffers.bins, buffers.candidates, best):
+        owners[:] = _NONE
+        if _fill_bins(own, keys, n_bits, elements, buffers.bins, buffers.candidates, best, owners):
             for at in range(k):
                 if best[at] == EMPTY:
                     least = EMPTY
                     for i in range(n):
-                        least = min(least, _hashed(elements[i], keys.own_factors[at], keys.own_masks[at]))
+                        h = _hashed(elements[i], keys.own_factors[at], keys.own_masks[at])
+                        least = min(least, h)
+                        if owners.shape[0]:
+                            owners[at] = min(owners[at], (u64(h) << _HALF) | u64(i))
                     best[at] = last | (least >> u32(n_bits))
         for at in range(k):
             h = u32(u32(best[at] ^ keys.own_masks[at]) * u32(0x9E3779B1))
             h = u32(u32(h ^ (h >> u32(15))) * u32(0x85EBCA77))
             codes[at] = u16(h >> u32(32 - bits))
+        for at in range(owners.shape[0]):
+            i_star[row, at] = 2 * np.int64(own[owners[at] & _WORD])
         pack_row(codes, k, bits, row * row_bytes, packed)
 
 
 def encode(
-    indptr: NDArray, columns: NDArray, n_components: int, seed: int, bits: int
+    indptr: NDArray,
+    columns: NDArray,
+    n_components: int,
+    seed: int,
+    bits: int,
+    i_star: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Compute the packed codes of sets.
 
@@ -162,6 +177,8 @@ def encode(
         In [0, 2**64).
     bits : int
         Bits of a code, 1 to 16.
+    i_star : ndarray of shape (n_rows, n_components), int64, or None
+        Filled with twice the sampled elements, except of empty sets.
 
     Returns
     -------
@@ -186,6 +203,7 @@ def encode(
             candidates=aligned(CHUNK, np.uint32),
             best=aligned(n_components, np.uint32),
             codes=aligned(n_components, np.uint16),
+            owners=np.empty(0 if i_star is None else n_components, np.uint64),
         )
         unsigned = np.uint32 if columns.dtype == np.int32 else np.uint64
         _encode_rows(
@@ -197,5 +215,6 @@ def encode(
             buffers,
             packed.reshape(-1),
             empty,
+            np.empty((0, 0), np.int64) if i_star is None else i_star,
         )
     return packed, empty

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.learn.evaluate.accumulators import Accumulator, accumulator_for
 from dkfeat.learn.evaluate.evaluation import Evaluation
+from dkfeat.learn.explain import explain_sample
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict import packed_model, piece_rows, prediction_source, score_rows
 from dkfeat.learn.sgd.rows import align_labels
@@ -114,7 +115,7 @@ def evaluate(
     if total.n_rows == total.n_unknown:
         message = f"the model knows the label of none of the {total.n_rows:,} rows"
         raise InputError(message if total.n_rows else "there are no rows to evaluate")
-    return total.evaluation()
+    return replace(total.evaluation(), explanation=explain_sample(model, rows))
 
 
 def _labelled_rows(model: LinearModel, source: Any, storage_options: Mapping[str, Any] | None) -> Source:

@@ -15,7 +15,8 @@ from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, PredictionErrorDisplay, RocCurveDisplay
 
 from dkfeat.html import render
-from dkfeat.plot import check_plots, draw
+from dkfeat.learn.explanation import Explanation
+from dkfeat.plot import ExplanationDisplay, check_plots, draw
 from dkfeat.store.outputs import check_folder, write_output
 
 LARGEST_CELLS = 50
@@ -23,6 +24,7 @@ MOST_CLASSES = 30
 """Maximum number of classes in plots of all classes."""
 TABLE_ROWS = 200
 CELLS_SHOWN = 20
+ROWS_SHOWN = 5
 RATES = ("precision", "recall", "f1")
 
 
@@ -51,6 +53,8 @@ class Evaluation:
     """For each bin of probabilities that has rows: mean probability, share of positive rows, number of rows."""
     sample: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False, compare=False)
     """For regression: labels and predictions of randomly drawn rows."""
+    explanation: Explanation | str = field(default="", repr=False, compare=False)
+    """Explanation of the first rows, at most 1,000; or the reason why there is none."""
 
     def to_mapping(self) -> dict[str, Any]:
         """Convert to plain JSON values, without the sample; the confusion has labels and only its largest cells."""
@@ -106,13 +110,27 @@ class Evaluation:
             pictures=pictures.values(),
             classes=facts["per_class"],
             most_classes=TABLE_ROWS,
+            explanation=self._explained_rows(),
             errors=[cell for cell in facts["confusion"] if cell["label"] != cell["prediction"]][:CELLS_SHOWN],
         )
         write_output(root / "evaluation.html", page)
         write_output(root / "evaluation.json", json.dumps(facts, indent=1, sort_keys=True) + "\n")
 
+    def _explained_rows(self) -> str | list[tuple[str, list[dict[str, Any]]]]:
+        """Return a title and the largest contributions of each of some rows; or the reason why there are none."""
+        found = self.explanation
+        if isinstance(found, str):
+            return found
+        rows = []
+        for number, scores in enumerate(found.scores[:ROWS_SHOWN]):
+            largest, score = found.row(number)[:CELLS_SHOWN], float(np.max(scores))
+            rest = score - sum(each["contribution"] for each in largest)
+            others = {"column": "intercept and other columns", "value": None, "contribution": rest}
+            rows.append((f"Row {number}: score {score:.4f}", [*largest, others]))
+        return rows
 
-_PICTURES = ("confusion", "roc", "precision_recall", "calibration", "predicted", "residuals")
+
+_PICTURES = ("explanation", "confusion", "roc", "precision_recall", "calibration", "predicted", "residuals")
 _FILES = ("evaluation.html", "evaluation.json", *(f"{name}.png" for name in _PICTURES))
 
 
@@ -170,4 +188,11 @@ def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:
         display = PredictionErrorDisplay(y_true=found.sample[:, 0], y_pred=found.sample[:, 1])
         add("predicted", "Predictions by labels", display, kind="actual_vs_predicted")
         add("residuals", "Errors of predictions", display, kind="residual_vs_predicted")
+    if not isinstance(explanation := found.explanation, str):
+
+        def paint_bars(axes: Any) -> None:
+            ExplanationDisplay.from_explanation(explanation, n_columns=CELLS_SHOWN, ax=axes)
+
+        height = 1.0 + 0.26 * min(len(explanation.columns), CELLS_SHOWN)
+        pictures["explanation"] = draw(paint_bars, height=height), "Importances of columns"
     return pictures
