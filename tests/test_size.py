@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_483
-MOST_MODULES = 217
-MOST_TEST_LINES = 39_203
+MOST_CODE = 31_972
+MOST_MODULES = 221
+MOST_TEST_LINES = 39_539
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
