@@ -96,15 +96,10 @@ def as_source(
         return source
     if isinstance(source, str | PathLike):
         source = [source]
-    if not isinstance(source, Sequence):
+    if not (isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source)):
         from dkfeat.sources.memory import TableSource  # late: files need none of it
 
         return TableSource(source)
-    if not (source and all(isinstance(item, str | PathLike) for item in source)):
-        raise ConfigError(
-            f"source={source!r:.100}, but it must be a path, a glob, a URL, a list of these, a source, "
-            "or rows in memory as dkfeat.TableSource takes them"
-        )
     paths = tuple(fspath(item) for item in source)
     name = format_of(paths) if kind == "auto" else kind
     made: Source = format_class(name)(paths, **_own_options(name, paths, options), storage_options=storage_options)

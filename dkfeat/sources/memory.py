@@ -22,8 +22,8 @@ from dkfeat.sources.parquet.schema import Schema, check_schema
 from dkfeat.sources.tabular import TabularSource
 
 _ACCEPTED = (
-    "a DataFrame of pandas, polars or Dask, a Table or RecordBatch of Arrow, an array of numbers of NumPy or Dask with "
-    "two dimensions, or a sparse matrix of SciPy; or give files as paths, globs or URLs"
+    "a path, a glob, a URL, a list of these, a source, or rows in memory: a DataFrame of pandas, polars or Dask, "
+    "a Table of Arrow, an array of numbers of NumPy or Dask with two dimensions, or a sparse matrix of SciPy"
 )
 _MOST_BATCH_ROWS = 1 << 16
 CELL_FACTOR = 3
@@ -75,7 +75,7 @@ def _table(rows: Any) -> pa.Table:
     if isinstance(rows, pa.RecordBatch) or (hasattr(rows, "__arrow_c_stream__") and hasattr(rows, "columns")):
         return pa.table(rows)
     shape = f" of shape {rows.shape} and type {rows.dtype}" if isinstance(rows, np.ndarray) else ""
-    raise ConfigError(f"the rows are of {type(rows)!r}{shape}, but they must be {_ACCEPTED}")
+    raise ConfigError(f"source={rows!r:.100} is a {type(rows).__name__}{shape}, but it must be {_ACCEPTED}")
 
 
 class HeldRows(NamedTuple):

@@ -153,9 +153,15 @@ UNLABELLED = table().drop(columns="label")
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda to: featurized(X[0], to), r"shape \(3,\) and type float64, but they must be a DataFrame of"),
-        (lambda to: featurized({"a": [1]}, to), "are of <class 'dict'>, but they must be .* sparse matrix of SciPy"),
-        (lambda to: featurized([[1, 2]], to), "a list of these, a source, or rows in memory"),
+        (
+            lambda to: featurized(X[0], to),
+            r"ndarray of shape \(3,\) and type float64, but it must be a path, .* a DataFrame of",
+        ),
+        (lambda to: featurized({"a": [1]}, to), "is a dict, but it must be .* sparse matrix of SciPy"),
+        (
+            lambda to: featurized([[1, 2]], to),
+            r"source=\[\[1, 2\]\] is a list, but it must be a path, .* a source, or rows in memory",
+        ),
         (lambda to: featurized(pl.DataFrame({"a": [1]}).lazy(), to), "LazyFrame"),
         (lambda to: featurized(X.astype(object), to), "type object, but"),
         (lambda _: dkfeat.TableSource(X, n_features=4), "has 3 columns, but n_features=4"),
