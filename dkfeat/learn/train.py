@@ -45,8 +45,9 @@ DEFAULT_FRACTION = 0.1
 """Default share of the rows to hold out, if training chooses among variants or epochs."""
 MOST_COLUMNS = 2**31 - 1
 """Maximum number of columns in the compiled loops."""
-ALGORITHM_VERSION = 2
-"""Number that must increase when a change gives other weights for the same rows, options and seed."""
+DESCENT_VERSION, PARTS_VERSION = 1, 3
+"""Numbers that must increase when a change gives other weights for the same rows, options and seed: the second one for
+trainings in parts, the first one for others."""
 UNIT_TOLERANCE = 0.01
 """Rows are not scaled if their root mean square length differs from 1 by less than this."""
 
@@ -265,13 +266,12 @@ class TrainingJob:
             "validation_fraction": self.held_out or None,
         }
 
-    @property
-    def pins(self) -> dict[str, Any]:
-        """Plain JSON values that determine the weights after a number of rows."""
+    def pins(self, parts: int | None) -> dict[str, Any]:
+        """Plain JSON values that determine the weights after a number of rows; `parts` is None for one descent."""
         manifests = {name: data.manifest.sha256 for name, data in self.others.items()}
-        facts = self.record | {"variants": [[variant.loss, variant.alpha] for variant in self.variants]}
+        facts = self.record | {"variants": [[variant.loss, variant.alpha] for variant in self.variants], "parts": parts}
         del facts["epochs"]
-        facts[ALGORITHM] = ALGORITHM_VERSION
+        facts[ALGORITHM] = DESCENT_VERSION if parts is None else PARTS_VERSION
         return {"manifest": self.data.manifest.sha256, "batch_rows": batch_rows(self.data), **facts, **manifests}
 
 
@@ -297,7 +297,7 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
         job.data, fraction=job.held_out, seed=job.seed, shuffle_rows=solver.shuffle_rows, loaders=solver.loaders
     )
     config = _descent_config(job, rows)
-    n_parts = None if workers is None else count_parts(job.data, solver.parts)
+    n_parts = None if workers is None else count_parts(job.data, solver.parts, job.held_out)
     _check_memory(config, job.data.map.n_features_out, in_parts=(n_parts or 1) > 1)
     scored = {name: labelled_batches(data, job.task, job.classes) for name, data in job.others.items()}
     if job.held_out:
@@ -310,11 +310,8 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
     elif workers is not None and solver.parts is None and lines is not None:
         lines.note(f"{counted(job.data.n_rows, 'row')} are one part, trained in this process; parts can be set")
     with ExitStack() as stack:
-        kept = (
-            None
-            if state is None
-            else Checkpoints(state.path, job.pins | {"parts": None if averaging is None else n_parts})
-        )
+        pins = job.pins(None if averaging is None else n_parts)
+        kept = None if state is None else Checkpoints(state.path, pins)
         training = Training(
             rows=rows,
             config=config,
@@ -380,8 +377,8 @@ def _check_memory(config: DescentConfig, width: int, *, in_parts: bool) -> None:
             f"the features have {width:,} columns, more than {MOST_COLUMNS:,}; lower n_components or the bits of a code"
         )
     # float32: the tables of weights, and the returned model beside a second one while epochs are scored; with parts the
-    # average, that before or the start of a round, and the sums of a round
-    tables = config.n_lanes * ((4 if in_parts else 3) if config.average else (2 if in_parts else 1))
+    # averages, the start of a round, and its sums, of which the second one comes when the start is gone
+    tables = config.n_lanes * ((4 if in_parts else 3) if config.average else (3 if in_parts else 1))
     projected = 4 * width * (tables + 2 * config.n_outputs)
     what = f"training of {config.n_lanes:,} models with {width:,} columns"
     check_fits(projected, what, "lower n_components or the bits of a code, or train fewer alphas at once")

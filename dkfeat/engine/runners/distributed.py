@@ -316,6 +316,8 @@ class _Submissions:
         self._pending: dict[Future, Batch] = {}
         self._keeps = False
         """True while results stay on workers, as futures."""
+        self._begins_again = False
+        """True while a fold begins again if a worker falls silent that has some of it."""
         self._inputs: dict[Any, list[Any]] = {}
         """Results that each submitted node takes, as futures or values."""
         self._places: dict[Any, str | None] = {}
@@ -357,19 +359,30 @@ class _Submissions:
         """See `Runner.fold`. Dask makes results again that were lost with a worker."""
         self._sent = self._plugin  # results on workers are not seen, so none may be that of a worker without the plugin
         self._refresh()
-        while (root := self._joined(shared, items)) is None:
-            self.close()
-            self._pending.clear()
-        del shared
-        for element in range(2):
-            self._inputs = {(-1, 0): [root]}
-            self._submit([(((-1, 0), Node("element", element)),)])
-            [(_, _, [result])] = self._next_results()
-            yield result
-            del result
+        self._begins_again, root, result = True, None, None
+        while root is None:
+            try:
+                root = self._joined(shared, items)
+                result = self._element(root, 0)
+            except _SilentError:
+                root = None
+                self.close()
+                self._pending.clear()
+        self._begins_again = False
+        del shared  # before the driver gets the second element
+        yield result
+        del result
+        yield self._element(root, 1)
 
-    def _joined(self, shared: Any, items: Sequence[Any]) -> Future | None:
-        """Run and join all items; return the last result, or None if a worker fell silent that had some of them.
+    def _element(self, root: Future, element: int) -> Any:
+        """Return an element of a result."""
+        self._inputs = {(-1, 0): [root]}
+        self._submit([(((-1, 0), Node("element", element)),)])
+        [(_, _, [result])] = self._next_results()
+        return result
+
+    def _joined(self, shared: Any, items: Sequence[Any]) -> Future:
+        """Run and join all items; return the last result.
 
         The shared value is the result of a first node, so that workers get it from each other.
         """
@@ -399,8 +412,6 @@ class _Submissions:
                     if (found := tree.add(node, future)) is not None:
                         self._inputs[found[0]] = found[1]
                         ready.append(((found[0], Node("join")),))
-        except _SilentError:
-            return None
         finally:
             self._keeps = False
         root: Future = tree.root
@@ -559,7 +570,7 @@ class _Submissions:
         if self._silent and self._threads:
             running, held = self._client.processing(), self._client.has_what(self._silent)
             keys = {key for found in (running, held) for name in self._silent for key in found.get(name, ())}
-            if self._keeps and any(str(key).startswith(self._name) for key in keys):
+            if self._begins_again and any(str(key).startswith(self._name) for key in keys):
                 raise _SilentError
             lost = [future for future in self._pending if future.key in keys]
             self._submit([self._pending.pop(future) for future in lost])

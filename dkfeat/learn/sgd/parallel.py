@@ -19,15 +19,16 @@ import numpy as np
 from dkfeat.engine.clusters.local import more_memory
 from dkfeat.engine.dataset.rows import prefetch
 from dkfeat.engine.runners.base import MOST_FOLDED, until_stopped
+from dkfeat.engine.runners.local import LocalRunner
 from dkfeat.errors import ConfigError
 from dkfeat.learn.checks import check_fits
 from dkfeat.learn.sgd.descent import Descent, DescentConfig, Weights
-from dkfeat.learn.sgd.rows import TrainingRows
 from dkfeat.messages import counted, logger_of
 
 if TYPE_CHECKING:
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.engine.runners.base import Runner
+    from dkfeat.learn.sgd.rows import TrainingRows
 
 
 logger = logger_of(__name__)
@@ -78,8 +79,10 @@ LOSSES_OF_PARTS = (3_000, "up to 0.4"), (1_500, "up to 1.5"), (700, "up to 3"), 
 """Points of accuracy lost by parts of at least so many rows, on the worst of the sets measured; rows decrease."""
 
 
-def count_parts(data: ShardDataset, parts: int | None) -> int:
+def count_parts(data: ShardDataset, parts: int | None, fraction: float) -> int:
     """Check a number of parts, or return the default one, which depends on rows and shards alone.
+
+    Held-out rows, a fraction of all, count by default, so that a model is refitted in as many parts.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def count_parts(data: ShardDataset, parts: int | None) -> int:
             f"parts={parts}, but only {n_shards:,} of the shards have rows, and a shard belongs to one part; lower "
             "parts, or featurize with a smaller blocksize"
         )
-    if parts > 1 and (of_part := data.n_rows // parts) < PART_ROWS:
+    if parts > 1 and (of_part := round(data.n_rows * (1 - fraction)) // parts) < PART_ROWS:
         logger.warning(
             "parts=%d leaves %s for each part; expect %s points of accuracy less than by one descent, which parts of "
             "%s rows or more reach",
@@ -140,26 +143,25 @@ the same with the means of the weights over the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochTask:
-    """Task that runs the rounds of an epoch, sent to each worker once per round."""
+class RoundTask:
+    """Task of the parts of a round, sent to each worker once."""
 
-    data: ShardDataset
+    rows: TrainingRows
+    """Rows of all parts."""
     config: DescentConfig
     epoch: int
     """Number of the epoch, from 0."""
-    rows: Callable[..., TrainingRows]
-    """Makes the rows of a part from the data set, ``shards`` and ``part``."""
 
     def __call__(self, part: Part, stopped: Callable[[], bool], start: tuple[Any, Any]) -> Sums:
-        """Run one round over shards of a part, from a table of weights and intercepts.
+        """Run the round over shards of a part, from a table of weights and intercepts.
 
         Returns
         -------
         sums : Sums
             Depends only on the part, the start and this task, bit for bit.
         """
-        rows = self.rows(self.data, shards=part.shards, part=part.number)
-        zeros = Weights.zeros(self.config, self.data.shape[1])
+        rows = replace(self.rows, shards=part.shards, part=part.number)
+        zeros = Weights.zeros(self.config, rows.data.shape[1])
         zeros.coef[...] = start[0]
         descent = Descent(replace(zeros, intercept=start[1]), self.config)
         for X, y, weight in until_stopped(prefetch(rows.epoch(self.epoch)), stopped):
@@ -219,14 +221,13 @@ class Averaging:
     Raises
     ------
     PlanError
-        If the weights would not fit in the memory of a worker.
+        If the weights would not fit in the memory of a worker, or, on threads, in that of this process.
     """
 
     def __init__(self, rows: TrainingRows, config: DescentConfig, n_parts: int, runner: Runner) -> None:
-        data, manifest, limit = rows.data, rows.data.manifest, runner.memory_limit
-        counts = [entry.rows for entry in manifest.shards]
-        if limit is not None:
-            _check_memory(config, data, limit)
+        data = rows.data
+        counts = [entry.rows for entry in data.manifest.shards]
+        _check_memory(config, data, n_parts, runner)
         self._runner, self._config, self._width = runner, config, data.shape[1]
         self._momentum = min(MOMENTUM, 1 - 1 / n_parts)
         self._earlier = 1.0 if n_parts <= FEW_PARTS and data.n_rows // n_parts >= PART_ROWS else EARLIER
@@ -234,12 +235,7 @@ class Averaging:
         self._parts = [Part(number, n_parts, indices) for number, indices in enumerate(shards)]
         self._n_rounds = min(ROUNDS, *map(len, shards))
         self._counts, self._seed = counts, rows.seed
-        self._task = partial(
-            EpochTask,
-            data=data,
-            config=config,
-            rows=partial(TrainingRows, fraction=rows.fraction, seed=rows.seed, shuffle_rows=rows.shuffle_rows),
-        )
+        self._task = partial(RoundTask, rows=replace(rows, loaders=1), config=config)  # without rows in memory
 
     def begin(self, weights: Weights) -> None:
         """Begin with weights of `zeros` or of a checkpoint; their arrays are changed."""
@@ -296,10 +292,13 @@ class Averaging:
             _moved(weights.mean_coef, means[0], share)
             _moved(weights.mean_intercept, means[1], share)
         next(results, None)  # ends the run
+        coef, intercept = (np.require(each, requirements="W") for each in (coef, intercept))
+        if not steps:  # all rows are held out: momentum alone is no step
+            coef[...], intercept[...] = weights.coef, weights.intercept
         self._weights = replace(
             weights,
-            coef=np.require(coef, requirements="W"),
-            intercept=np.require(intercept, requirements="W"),
+            coef=coef,
+            intercept=intercept,
             loss=_moved(weights.loss, loss, steps / max(1, weights.steps + steps)),
             steps=weights.steps + steps,
             before_coef=weights.coef,
@@ -307,17 +306,21 @@ class Averaging:
         )
 
 
-def _check_memory(config: DescentConfig, data: ShardDataset, limit: int) -> None:
-    width = data.shape[1]
-    # float32 tables: two results and the third that they become, or the start and those of the descent, with mean and
-    # lag; and results that wait
-    waiting = MOST_FOLDED.bit_length()
-    tables = 4 * width * config.n_lanes * (5 + 2 * waiting if config.average else 3 + waiting)
+def _check_memory(config: DescentConfig, data: ShardDataset, n_parts: int, runner: Runner) -> None:
+    """Raise `PlanError` if the parts that run at a time do not fit in memory, unless its limit is unknown."""
+    width, result, limit = data.shape[1], 2 if config.average else 1, runner.memory_limit
+    table = 4 * width * config.n_lanes  # float32
     buffers = min(BUFFERS_BYTES, BATCHES_BYTES + 4 * data.n_rows * int(data.spec["output"]["row_bytes"]))
-    check_fits(
-        tables + buffers,
-        f"a part with weights of {config.n_lanes:,} models and {width:,} columns",
-        f"raise memory_limit of the workers by {more_memory(tables + buffers - limit)} for each of their threads, give "
-        "each fewer threads, lower n_components or the bits of a code, or train fewer alphas at once",
-        limit,
-    )
+    what = f"with weights of {config.n_lanes:,} models and {width:,} columns"
+    remedy = "lower n_components or the bits of a code, or train fewer alphas at once"
+    if limit is not None:
+        # two results and the third that they become, or the start and those of the descent, with mean and lag; and
+        # results that wait
+        needed = table * (1 + 2 * result + result * MOST_FOLDED.bit_length()) + buffers
+        more = f"raise memory_limit of the workers by {more_memory(needed - limit)} for each of their threads"
+        check_fits(needed, f"a part {what}", f"{more}, give each fewer threads, {remedy}", limit)
+    elif isinstance(runner, LocalRunner):
+        # those of each descent, with mean and lag; results that wait; and of all parts the averages and the start
+        n_threads = min(runner.n_threads, n_parts)
+        tables = n_threads * (2 * result - 1) + result * n_parts.bit_length() + 1 + result
+        check_fits(table * tables + n_threads * buffers, f"{n_threads} parts {what}", f"run fewer threads, {remedy}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,6 @@ class RowStatistics:
     """Statistics of the labels and weights of training rows."""
 
     n_rows: int
-    n_held_out: int
     class_counts: NDArray[np.int64]
     """Number of rows of each class, shape (n_classes,); for lists of labels the number of rows with each label."""
     weight_sums: NDArray[np.float64]
@@ -115,8 +114,12 @@ class TrainingRows:
 
     def held_out(self) -> Iterator[tuple[Any, Any]]:
         """Yield features and labels of the held-out rows, in the source's order."""
-        for encoded, y in self._held_out_parts() if self._kept is None else self._kept:
-            yield self._decoded(encoded), y
+        parts: Iterable[tuple[Any, Any]] = self._kept or ()
+        if self._kept is None:
+            read = prefetch(self._encoded(shuffle=False, seed=0))
+            parts = ((take_rows(encoded, np.flatnonzero(held)), y[held]) for encoded, y, _, held in read)
+        for encoded, y in parts:
+            yield self.data.map.decode(encoded) if isinstance(encoded, PackedCodes) else encoded, y
 
     def statistics(self, classes: NDArray[Any]) -> RowStatistics:
         """Read all labels and weights once, and keep the held-out rows if they fit in memory.
@@ -174,7 +177,6 @@ class TrainingRows:
             raise no_weight(n_rows)
         return RowStatistics(
             n_rows=n_rows,
-            n_held_out=n_held,
             class_counts=counts,
             weight_sums=sums,
             square_sums=squares,
@@ -202,14 +204,6 @@ class TrainingRows:
         for encoded, y, *rest in batches:
             held = is_held_out(rest[-1], self.fraction, self.seed) if self.fraction else None
             yield encoded, y, rest[0] if self.is_weighted else None, held
-
-    def _held_out_parts(self) -> Iterator[tuple[Any, Any]]:
-        for encoded, y, _, held in prefetch(self._encoded(shuffle=False, seed=0)):
-            rows = np.flatnonzero(held)
-            yield take_rows(encoded, rows), y[rows]
-
-    def _decoded(self, encoded: Any) -> Any:
-        return self.data.map.decode(encoded) if isinstance(encoded, PackedCodes) else encoded
 
 
 def _check_rows(weights: NDArray[np.float64], targets: NDArray[Any] | None) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
+from dkfeat.engine.runners import distributed
 from dkfeat.engine.runners.distributed import ClientRunner, _Submissions
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ParseError
@@ -115,6 +116,30 @@ def test_fold__results_of_a_killed_worker_are_made_again(tmp_path):
         text = folded(ClientRunner(client), 40, Named(40, kill_at=18, folder=str(tmp_path)))
     assert (tmp_path / "killed").exists()
     assert text == expected([f"x{number}" for number in range(40)])
+
+
+@pytest.mark.cluster
+def test_fold__sum_of_a_worker_that_hangs_is_made_again(monkeypatch):
+    for name, seconds in (("SILENT", 1.5), ("REFRESH", 0.5), ("GATHER", 2.0)):
+        monkeypatch.setattr(distributed, f"{name}_SECONDS", seconds)
+    element, stopped = _Submissions._element, []
+
+    def stop_holder(submissions, root, number):
+        if not stopped:
+            (holder,) = client.who_has([root])[root.key]
+            stopped.append(pids[holder])
+            os.kill(stopped[0], signal.SIGSTOP)
+        return element(submissions, root, number)
+
+    monkeypatch.setattr(_Submissions, "_element", stop_holder)
+    with local_cluster(n_workers=3, threads_per_worker=1) as client:
+        pids = client.run(os.getpid)
+        try:
+            begin = time.monotonic()
+            assert folded(ClientRunner(client), 40) == expected([f"x{number}" for number in range(40)])
+            assert time.monotonic() - begin < 60  # Dask waits for 300 s
+        finally:
+            os.kill(stopped[0], signal.SIGCONT)
 
 
 def fail(item, stopped, shared):

@@ -18,7 +18,7 @@ from distributed import Worker, WorkerPlugin
 from dkfeat import GCWSFeatures
 from dkfeat.engine.tasks import job
 from dkfeat.learn.sgd.descent import Descent
-from dkfeat.learn.sgd.parallel import EpochTask
+from dkfeat.learn.sgd.parallel import RoundTask
 from dkfeat.store.storage import local
 from dkfeat.store.storage.local import LocalStorage
 
@@ -96,7 +96,7 @@ class KillInEpochs(WorkerPlugin):
     name: str = "kill in epochs"
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 - signature of distributed
-        run, run_batch = EpochTask.__call__, Descent.run_batch
+        run, run_batch = RoundTask.__call__, Descent.run_batch
         epoch = -1
 
         def noted(task, *arguments):
@@ -111,7 +111,7 @@ class KillInEpochs(WorkerPlugin):
                     (Path(self.folder) / str(epoch)).touch(exist_ok=False)
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        EpochTask.__call__, Descent.run_batch = noted, killing
+        RoundTask.__call__, Descent.run_batch = noted, killing
 
 
 @dataclass

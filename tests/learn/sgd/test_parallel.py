@@ -17,6 +17,7 @@ from dkfeat import FourierFeatures, GCWSFeatures, LibsvmSource
 from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.errors import ConfigError, PlanError, SpecConflictError
+from dkfeat.learn import checks
 from dkfeat.learn.sgd import parallel as averaging
 from dkfeat.learn.sgd.descent import DescentConfig, Variant, Weights
 from dkfeat.learn.sgd.parallel import assign_shards
@@ -140,6 +141,8 @@ def test_train__warns_of_parts_with_few_rows(folder, monkeypatch, caplog):
     monkeypatch.setattr(averaging, "PART_ROWS", ROWS // 3)
     trained(folder, parts=3)
     assert not caplog.records
+    trained(folder, parts=3, validation_fraction=0.25)
+    assert "parts=3 leaves 100 rows for each part" in caplog.text
 
 
 # mean over the steps, parts, least rows of a part and most parts with which all rounds count alike
@@ -221,6 +224,13 @@ def test_train__holds_out_the_same_rows_in_parts(folder):
     assert len(several.training["grid"]) == 2
 
 
+def test_train__a_round_without_rows_moves_no_weights(folder, monkeypatch):
+    first = trained(folder, parts=3, epochs=1, average=False)
+    epoch = TrainingRows.epoch
+    monkeypatch.setattr(TrainingRows, "epoch", lambda rows, number: iter(()) if number else epoch(rows, number))
+    assert bits(trained(folder, parts=3, epochs=2, average=False)) == bits(first)
+
+
 class Enough(Exception):
     pass
 
@@ -279,6 +289,15 @@ def test_train__parts_keep_the_shards_they_started_with(tiny_rows, tmp_path):
 def test_train__refuses_parts(options, words, folder):
     with pytest.raises(ConfigError, match=words):
         trained(folder, **options)
+
+
+def test_threads__weights_beyond_memory_are_refused(folder, monkeypatch):
+    monkeypatch.setattr(checks, "available_bytes", lambda: 600 << 20)
+    monkeypatch.setattr(averaging, "BATCHES_BYTES", 1 << 50)
+    options = {"parts": 3, "scheduler": "threads"}
+    trained(folder, **options, n_workers=2)
+    with pytest.raises(PlanError, match=r"3 parts .* needs about 76\d.* MiB .* may be used; run fewer threads"):
+        trained(folder, **options, n_workers=4)
 
 
 @pytest.mark.cluster

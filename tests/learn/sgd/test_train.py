@@ -242,7 +242,6 @@ def test_held_out__rows_are_those_of_the_seed_whatever_their_order():
     rows = TrainingRows(data, fraction=0.3, seed=5, shuffle_rows=None)
     found = rows.statistics(np.array(data.classes))
     expected = is_held_out(np.arange(1000), 0.3, 5)
-    assert found.n_held_out == expected.sum()
     assert found.n_rows == 1000 - expected.sum()
     np.testing.assert_array_equal(np.concatenate([y for _, y in rows.held_out()]), data.y[expected])
     seen = np.concatenate([y for _, y, _ in rows.epoch(0)])
