@@ -131,8 +131,8 @@ def featurize(
     source = as_source(source, storage_options)
     with open_run(source, target, like=like, client=client, progress=progress) as opened:
         resolved = resolve(opened, map, layout, encoder)
-        planned = plan_tasks(resolved)
-        finished = run_tasks(planned, delta=delta)
+        splits = plan_tasks(resolved)
+        finished = run_tasks(resolved, splits, delta=delta)
         return commit(finished)
 
 

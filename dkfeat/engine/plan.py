@@ -273,17 +273,10 @@ def plan(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """Settings of a run, and the splits that it adds to its target."""
-
-    resolved: Resolved
-    splits: Sequence[Split]
-    """Splits of the files that are not committed; empty if an interrupted run has recorded its own."""
-
-
-def plan_tasks(resolved: Resolved) -> Planned:
+def plan_tasks(resolved: Resolved) -> Sequence[Split]:
     """Cut the files that are not committed yet into splits; check the memory of the tasks if the target is new.
+
+    There are no splits if an interrupted run has recorded its own.
 
     Raises
     ------
@@ -299,10 +292,10 @@ def plan_tasks(resolved: Resolved) -> Planned:
         splits = checked_splits(source, resolved.opened.files)
         if not resolved.runs_in_driver:
             make_plan(resolved, splits).check(context.runners.get().memory_limit)
-        return Planned(resolved=resolved, splits=splits)
+        return splits
     recorded = f"{META}/{plan_name(resolved.opened.number + 1)}"
     is_recorded = not new or context.storage.size(recorded) is not None
-    return Planned(resolved=resolved, splits=() if is_recorded else checked_splits(source, new))
+    return () if is_recorded else checked_splits(source, new)
 
 
 def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:

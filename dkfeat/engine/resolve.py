@@ -57,10 +57,8 @@ class Resolved:
     """Plain JSON values of all settings that affect the shards' bytes, and no others; empty if incomplete."""
     schema: Mapping[str, str] = field(default_factory=dict)
     """Columns and types of every shard; empty if incomplete."""
-    encoder: Encoder | None = None
-    """Encoder that the spec names, if the source, such as shards, has none."""
     sidecars: dict[str, bytes] = field(default_factory=dict)
-    """Contents, by name, of files beside the spec, other than those of map and encoder."""
+    """Contents, by name, of files beside the spec, other than those of the map and the source's encoder."""
     scan: Scan | None = None
     """Scan of the source's files, if there was one."""
     job: Callable[..., Job] = Job
@@ -86,7 +84,7 @@ class Resolved:
     @property
     def runs_in_driver(self) -> bool:
         """True if the tasks run in the driver, whose memory is not limited."""
-        return bool(getattr(getattr(self.job, "func", self.job), "in_driver", False))
+        return getattr(getattr(self.job, "func", self.job), "run_in_driver", None) is not None
 
     @property
     def needs_scan(self) -> bool:

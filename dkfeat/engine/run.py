@@ -11,7 +11,7 @@ from typing import Any
 
 from dkfeat.blocks import BadRow, Split
 from dkfeat.canonical import dumps, parse_typed
-from dkfeat.engine.plan import Planned, make_plan, plan_tasks
+from dkfeat.engine.plan import make_plan, plan_tasks
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import Resolved
 from dkfeat.engine.runners.base import Runner
@@ -48,8 +48,8 @@ class Finished:
     """None if there was nothing to do."""
 
 
-def run_tasks(planned: Planned, *, delta: bool = False) -> Finished:
-    """Record the plan, and run the tasks that are not done.
+def run_tasks(resolved: Resolved, splits: Sequence[Split], *, delta: bool = False) -> Finished:
+    """Record the plan of new splits, and run the tasks that are not done.
 
     The runner is opened only if there is something to do, and closed while the target is still locked. With `delta` a
     Delta log of the target begins.
@@ -59,15 +59,13 @@ def run_tasks(planned: Planned, *, delta: bool = False) -> Finished:
     dkfeat.errors.DkfeatError
         Errors of `begin`, `Plan.check`, the tasks and the limit; after an error nothing is committed.
     """
-    resolved = planned.resolved
     context = resolved.opened.run
     batch = begin(
         context.storage,
         resolved.spec,
         resolved.opened.files,
-        planned.splits,
-        sidecars=sidecar_files(resolved.spec, resolved.map, resolved.source.encoder or resolved.encoder)
-        | resolved.sidecars,
+        splits,
+        sidecars=sidecar_files(resolved.spec, resolved.map, resolved.source.encoder) | resolved.sidecars,
         resume=context.policy.resume,
         keep_changed=context.policy.on_changed_source == "keep",
         lock=context.lock,
@@ -114,7 +112,7 @@ def commit(finished: Finished) -> Manifest:
 
 def execute(resolved: Resolved) -> Manifest:
     """Plan, run and commit a run whose settings are known."""
-    return commit(run_tasks(plan_tasks(resolved)))
+    return commit(run_tasks(resolved, plan_tasks(resolved)))
 
 
 def _run_job(job: Job, run: Batch, runner: Runner, reporter: Progress, stage: str) -> _Totals:
@@ -129,13 +127,13 @@ def _run_job(job: Job, run: Batch, runner: Runner, reporter: Progress, stage: st
         "found": totals.n_found,
         "retries": totals.n_retries,
         "stages": reporter.logs(),
-        "environments": totals.environments_to_log,
+        "environments": () if job.is_exact else tuple(sorted({*totals.environments, *totals.earlier})),
         "drift": tuple(totals.drift),
         "column_shares": tuple(totals.column_shares.items()),
     }
     run.log.progress(at_once=True)
     with suggesting_quarantine(source):
-        if job.in_driver:
+        if job.run_in_driver is not None:
             job.run_in_driver(run.splits, runner, totals.add)
         else:
             run_stage(stage, job, source, run.splits, runner, reporter, totals.add)
@@ -159,7 +157,8 @@ class _Totals:
         self._own: set[str] = set()
         # the log of a killed run lacks an environment if its first result had not arrived before the run was killed
         logs = read_logs(job.storage, batch=run.number)
-        self._earlier = {name for log in logs for name in log.environments}
+        self.earlier = {name for log in logs for name in log.environments}
+        """Environments of earlier runs, of which a later run of the batch must know."""
         self.final_newlines: dict[str, bool] = {}
         """For each file of text, True if its last line has a line end."""
         self.n_rows = self.n_bad = self.n_retries = self.n_found = self._n_good = self._n_weighed = 0
@@ -179,13 +178,8 @@ class _Totals:
         """Numeric environments of the shards up to now, of earlier runs by their logs; empty if they do not matter."""
         if self._job.is_exact:
             return ()
-        earlier = self._earlier or {UNKNOWN_ENVIRONMENT}
+        earlier = self.earlier or {UNKNOWN_ENVIRONMENT}
         return tuple(sorted(self._own | earlier if self.n_found else self._own))
-
-    @property
-    def environments_to_log(self) -> tuple[str, ...]:
-        """Environments that a later run of the batch must know of."""
-        return () if self._job.is_exact else tuple(sorted({*self.environments, *self._earlier}))
 
     @property
     def drift(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -39,20 +39,14 @@ MOST_SPLITS = 7_000_000
 """Number of splits beyond which no plan can be read again; one of long names may be refused when it is recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScanTask:
-    """Task that scans one split; sent to each worker once."""
+def scan_split(source: Source, split: Split, stopped: Callable[[], bool]) -> SplitScan:
+    """Scan one split; `stopped` is called at every window of its text, so that the scan of a huge file can end."""
 
-    source: Source
+    def proceed() -> None:
+        if stopped():
+            raise Stopped
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitScan:
-        """Scan one split; `stopped` is called at every window of its text, so that the scan of a huge file can end."""
-
-        def proceed() -> None:
-            if stopped():
-                raise Stopped
-
-        return self.source.scan_split(split, proceed)
+    return source.scan_split(split, proceed)
 
 
 def scan(
@@ -145,7 +139,7 @@ def run_scan(source: Source, files: Sequence[SourceFile], runner: Runner, progre
             parts[split.number] = part
             return part.n_rows
 
-        run_stage("scan", ScanTask(source), source, splits, runner, progress, done)
+        run_stage("scan", partial(scan_split, source), source, splits, runner, progress, done)
 
     run(source, splits)
     found = Scan.merge(source, files, splits, [parts[split.number] for split in splits])

@@ -28,6 +28,7 @@ from dkfeat.engine.run import execute
 from dkfeat.engine.scan import warn_unterminated
 from dkfeat.engine.tables import ORIGIN, origin_columns
 from dkfeat.engine.tasks.job import Job
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import CommitError, ConfigError
 from dkfeat.learn.checks import check_same_features
 from dkfeat.learn.model import LinearModel, load_model
@@ -288,9 +289,9 @@ def predict(
         sha256, data = packed_model(model)
         spec = prediction_spec(model, rows, sha256, scores=scores)
         schema = prediction_schema(model, rows, scores=scores)
-        kept = {f"{META}/{sidecar_name('model', sha256)}": data}
+        kept = sidecar_files(spec, model.map, model.encoder) | {f"{META}/{sidecar_name('model', sha256)}": data}
         resolved = Resolved(opened=opened, source=rows, map=model.map, spec=spec, schema=schema, sidecars=kept)
-        return execute(replace(resolved, encoder=model.encoder, job=PredictJob, stage="predict"))
+        return execute(replace(resolved, job=PredictJob, stage="predict"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

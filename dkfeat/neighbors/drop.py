@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,14 @@ from dkfeat.engine.progress import Progress, ProgressState
 from dkfeat.engine.resolve import DROPPED, Resolved, make_spec, must_agree
 from dkfeat.engine.run import execute
 from dkfeat.engine.tables import ShardsJob, TableJob
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.neighbors.deduplication.result import GROUPS, PAIRS, Duplicates
 from dkfeat.sources.contents import compress
 from dkfeat.sources.lines import LINE
 from dkfeat.store.commit.publish import publish_text
+from dkfeat.store.manifest.metadata import sidecars_of
 from dkfeat.store.shards.codec import PREFIX, shard_name
 from dkfeat.store.shards.columns import LINES, ROWS, kinds
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dkfeat.blocks import Split
-    from dkfeat.engine.dataset.shards_source import StoredShard
     from dkfeat.sources.base import Source
     from dkfeat.sources.pieces import Piece
     from dkfeat.store.manifest.manifest import Manifest
@@ -53,43 +54,27 @@ _OF_DROPPED = pa.schema([pa.field(GROUP, pa.int64(), nullable=False), pa.field(S
 _MOST_ROWS = 2**31 - 1
 
 
-class _Results(Protocol):
-    """Result of a search for duplicates."""
-
-    def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
-        """Return a column of `GROUPS` for the rows of a shard, or of `PAIRS` for pairs whose higher row is in it."""
-
-    def of_split(self, source: ShardSource, split: Split, table: str, name: str) -> NDArray[Any]:
-        """Return a column as from `column` for all shards of a split."""
-        return np.concatenate([self.column(table, name, shard) for shard in source.shards_of(split)])
-
-
 @dataclass(frozen=True, slots=True)
-class _InMemory(_Results):
-    """Result in arrays, or the mask of the rows to keep alone."""
+class _Results:
+    """Result of a search for duplicates: tables of a folder, or arrays, of which a mask has that of the kept rows."""
 
     arrays: Mapping[str, NDArray[Any]]
-    stored: Mapping[str, StoredShard]
-
-    def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
-        """See `_Results.column`."""
-        first = self.stored[shard.file.name].first_row
-        bounds = np.array([first, first + shard.stop])
-        start, stop = bounds if table == GROUPS else np.searchsorted(self.arrays["other"], bounds)
-        return self.arrays[name][start:stop]
-
-
-@dataclass(frozen=True, slots=True)
-class _InFolder(_Results):
-    """Result in the tables of a folder, whose splits are the shards of the data set."""
-
     tables: Mapping[str, tuple[ShardReader, Mapping[int, Sequence[ShardEntry]]]]
+    """Tables whose splits are the shards of the data set; empty for arrays."""
 
-    def column(self, table: str, name: str, shard: Split) -> NDArray[Any]:
-        """See `_Results.column`."""
-        reader, entries = self.tables[table]
-        parts = [reader.read(entry, only=(name,)).kept[name] for entry in entries[shard.number]]
-        return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+    def of_split(self, source: ShardSource, split: Split, table: str, name: str) -> NDArray[Any]:
+        """Return a column of `GROUPS` for the rows of a split, or of `PAIRS` for pairs whose higher row is in it."""
+        parts: list[NDArray[Any]] = []
+        for shard in source.shards_of(split):
+            if self.tables:
+                reader, entries = self.tables[table]
+                found = (reader.read(entry, only=(name,)).kept[name] for entry in entries[shard.number])
+                parts += [part.to_numpy(zero_copy_only=False) for part in found]
+            else:
+                bounds = source.stored[shard.file.name].first_row + np.array([0, shard.stop])
+                start, stop = bounds if table == GROUPS else np.searchsorted(self.arrays["other"], bounds)
+                parts.append(self.arrays[name][start:stop])
+        return np.concatenate(parts)
 
 
 class _Selection:
@@ -274,8 +259,8 @@ def _copy_shards(source: ShardSource, found: Any, target: Any, client: Any, repo
     source = replace(source, labels=labels if labels is None else tuple(labels))
     with open_run(source, target, client=client, progress=reporter) as opened:
         spec, job = {**data.spec, DROPPED: _described(source, results)}, partial(_ShardsJob, results=results)
-        resolved = Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=data.manifest.schema)
-        return execute(replace(resolved, encoder=data.encoder, job=job, stage="drop duplicates"))
+        resolved = Resolved(opened=opened, source=source, spec=spec, schema=data.manifest.schema, job=job)
+        return execute(replace(resolved, sidecars=_sidecars(data), stage="drop duplicates"))
 
 
 @contextmanager
@@ -297,7 +282,13 @@ def _copy_rows(
     with open_run(source, target, kind=layout, client=client, progress=reporter) as opened:
         must_agree(spec, opened.target[1] if opened.target else spec, opened.run.storage.url, opened.remedy)
         stage = "write dropped rows" if of_dropped else "write kept rows"
-        yield Resolved(opened=opened, source=source, map=data.map, spec=spec, schema=schema, job=job, stage=stage)
+        resolved = Resolved(opened=opened, source=source, spec=spec, schema=schema, job=job, stage=stage)
+        yield replace(resolved, sidecars=_sidecars(data))
+
+
+def _sidecars(data: ShardDataset) -> dict[str, bytes]:
+    """Return the files of a data set's map and encoder, which are loaded only if there are any."""
+    return sidecar_files(data.spec, data.map, data.encoder) if sidecars_of(data.spec) else {}
 
 
 def _described(source: ShardSource, results: _Results) -> dict[str, Any]:
@@ -319,7 +310,7 @@ def _results(found: Any, source: ShardSource) -> _Results:
                 "give the result of dkfeat.neighbors.duplicates on these rows, its folder, or a boolean mask of the "
                 "rows to keep"
             )
-        return _InMemory({**getattr(found, "arrays", {}), "keep": mask}, source.stored)
+        return _Results({**getattr(found, "arrays", {}), "keep": mask}, {})
     of_shards = found.arrays[GROUPS].manifest.records.sources["etag"].tolist()
     if fingerprint(of_shards) != manifest.shards_sha256:
         raise SpecConflictError(
@@ -331,4 +322,4 @@ def _results(found: Any, source: ShardSource) -> _Results:
         tables[name] = found.arrays[name].shards, {}
         for entry in found.arrays[name].manifest.shards:
             tables[name][1].setdefault(entry.split, []).append(entry)
-    return _InFolder(tables)
+    return _Results({}, tables)

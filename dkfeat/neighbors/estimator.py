@@ -15,7 +15,7 @@ from dkfeat.compiled.sampling.codes import best_rows, empty_heaps
 from dkfeat.errors import ConfigError
 from dkfeat.maps._sampled import SampledMap
 from dkfeat.maps.gcws import GCWSFeatures
-from dkfeat.neighbors.exact import check_n_neighbors, exact_similarities, ordered
+from dkfeat.neighbors.exact import RowsInMemory, check_n_neighbors, ordered
 from dkfeat.validation import check_choice, check_integer
 
 
@@ -140,7 +140,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.features_._keep_most_similar(codes, self._codes, 0, own, heaps)
         counts, rows = best_rows(heaps)
         if self.n_candidates:
-            similarities = exact_similarities(self.features_, queries, self._fit_rows, rows)
+            similarities = RowsInMemory(self._fit_rows).similarities(self.features_, queries, rows)
         else:
             similarities = self.features_._similarity_of_counts(counts)
         similarities, rows = ordered(similarities, rows, n_found)

@@ -32,32 +32,6 @@ _PAIRS = 1 << 20
 """Number of pairs of rows that are compared at a time."""
 
 
-def exact_similarities(fitted: SampledMap, queries: Any, X: Any, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Compute the exact kernel of queries and their candidates.
-
-    Parameters
-    ----------
-    fitted : SampledMap
-    queries : array or sparse matrix of shape (n_queries, n_features)
-    X : array or sparse matrix of shape (n_rows, n_features)
-    rows : ndarray of shape (n_queries, n_candidates), int64
-        Rows of X.
-
-    Returns
-    -------
-    similarities : ndarray of shape (n_queries, n_candidates), float64
-    """
-    similarities = np.empty(rows.shape)
-    step = max(1, _PAIRS // rows.shape[1])
-    for first in range(0, len(rows), step):
-        some = rows[first : first + step]
-        held, positions = np.unique(some, return_inverse=True)
-        left = np.repeat(np.arange(len(some)), some.shape[1])
-        part = fitted.exact_pairs(queries[first : first + step], X[held], left, positions.reshape(-1))
-        similarities[first : first + step] = part.reshape(some.shape)
-    return similarities
-
-
 def check_n_neighbors(n_neighbors: object, n_rows: int, *, without_self: bool) -> int:
     """Return a number of neighbours among `n_rows` rows; `without_self` if a query is one of them.
 
@@ -103,10 +77,32 @@ class RowsInMemory:
         fitted: SampledMap,
         queries: Any,
         rows: NDArray[np.int64],
-        runner: Runner,  # noqa: ARG002 - nothing to run
+        runner: Runner | None = None,  # noqa: ARG002
     ) -> NDArray[np.float64]:
-        """Compute the exact kernel of queries and their candidates, as `exact_similarities` does."""
-        return exact_similarities(fitted, queries, self.X, rows)
+        """Compute the exact kernel of queries and their candidates.
+
+        Parameters
+        ----------
+        fitted : SampledMap
+        queries : array or sparse matrix of shape (n_queries, n_features)
+        rows : ndarray of shape (n_queries, n_candidates), int64
+            Numbers of the candidates.
+        runner : Runner or None
+            Not used, as there is nothing to read.
+
+        Returns
+        -------
+        similarities : ndarray of shape (n_queries, n_candidates), float64
+        """
+        similarities = np.empty(rows.shape)
+        step = max(1, _PAIRS // rows.shape[1])
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            held, positions = np.unique(some, return_inverse=True)
+            left = np.repeat(np.arange(len(some)), some.shape[1])
+            part = fitted.exact_pairs(queries[first : first + step], self.X[held], left, positions.reshape(-1))
+            similarities[first : first + step] = part.reshape(some.shape)
+        return similarities
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,31 +136,23 @@ class RowsOfSource:
                 f"the source has no file {missing[0]!r}, from which {storage.url} was made; "
                 "give the source of the shards"
             )
-        return cls(
-            resolved, [split.with_files(files) for split in splits], pieces, data.spec["split"]["max_piece_rows"]
-        )
+        splits = [split.with_files(files) for split in splits]
+        return cls(resolved, splits, pieces, data.spec["split"]["max_piece_rows"])
 
     def take(self, first: int, stop: int, runner: Runner) -> sp.csr_matrix:
         """Return consecutive rows, by their numbers in the data set."""
-        return self.at(np.arange(first, stop), runner)
-
-    def at(self, numbers: NDArray[np.int64], runner: Runner) -> sp.csr_matrix:
-        """Return rows by their numbers, which are in ascending order."""
-        found: dict[int, sp.csr_matrix] = {}
-        self._run(partial(self._take, numbers), numbers, runner, found)
+        numbers = np.arange(first, stop)
+        found = self._run(partial(self._take, numbers), numbers, runner)
         return sp.vstack([found[number] for number in sorted(found)], format="csr")
 
     def similarities(
         self, fitted: SampledMap, queries: Any, rows: NDArray[np.int64], runner: Runner
     ) -> NDArray[np.float64]:
-        """Compute the exact kernel of queries and their candidates, as `exact_similarities` does."""
-        found: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        """Compute the exact kernel of queries and their candidates, as `RowsInMemory.similarities` does."""
         order = np.argsort(rows, axis=None, kind="stable")
-        numbers = rows.ravel()[order]
+        numbers, similarities = rows.ravel()[order], np.empty(rows.size)
         task = partial(self._compare, numbers, fitted, queries, order // rows.shape[1])
-        self._run(task, numbers, runner, found)
-        similarities = np.empty(rows.size)
-        for positions, values in found.values():
+        for positions, values in self._run(task, numbers, runner).values():
             similarities[order[positions]] = values
         return similarities.reshape(rows.shape)
 
@@ -211,8 +199,9 @@ class RowsOfSource:
             values.append(fitted.exact_pairs(queries[asked], X[held], of_query, right))
         return np.concatenate(positions), np.concatenate(values)
 
-    def _run(self, task: Task, numbers: NDArray[np.int64], runner: Runner, found: dict[int, Any]) -> None:
-        """Run a task on the splits that have any of the rows, which are in ascending order."""
+    def _run(self, task: Task, numbers: NDArray[np.int64], runner: Runner) -> dict[int, Any]:
+        """Run a task on the splits that have any of the rows, which are in ascending order; return its results."""
+        found: dict[int, Any] = {}
 
         def has_rows(split: Split) -> bool:
             first, (last, entry) = self.pieces[split.number][0][0], self.pieces[split.number][-1]
@@ -222,6 +211,7 @@ class RowsOfSource:
             found[split.number] = result
 
         runner.run(task, [split for split in self.splits if has_rows(split)], done)
+        return found
 
 
 Rows = RowsInMemory | RowsOfSource

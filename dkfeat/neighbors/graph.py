@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import pairwise
 from math import ceil, log
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,10 @@ from dkfeat.errors import CommitError
 from dkfeat.maps._kernel_estimates import Codes
 from dkfeat.messages import percent
 from dkfeat.neighbors.deduplication.runs import CODES, BandRuns
-from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Former
-from dkfeat.neighbors.deduplication.work_files import Counts, FoundPairs, PairFiles, PairTask, Part, WorkFolder
+from dkfeat.neighbors.deduplication.stages import Stages, cut, parts_of_bands
+from dkfeat.neighbors.deduplication.work_files import Counts, FoundPairs, PairFiles, Part, WorkFolder
 from dkfeat.neighbors.scan import ShardScan
-from dkfeat.store.storage.base import DATA, faults_as
+from dkfeat.store.storage.base import faults_as
 from dkfeat.theory.bands import Bands
 
 if TYPE_CHECKING:
@@ -41,23 +40,17 @@ _EMPTY = "empty"
 _FIRST_ROWS, _ROWS = 1 << 15, 512  # rows whose first lists are made, or which are refined, at a time
 
 
-@dataclass(frozen=True, slots=True)
-class FindNext(PairTask):
-    """Task that pairs rows with the next ones in the buckets of a band, both ways."""
-
-    files: BandRuns
-
-    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
-        """See `PairTask.find`; the key of a pair has its first row in the upper 32 bits."""
-        found = [np.empty(0, np.uint64)]
-        for number in until_stopped(range(part.start, part.stop), stopped):
-            hashes, rows = self.files.buckets(*divmod(number, self.files.n_parts))
-            for distance in range(1, _NEXT + 1):
-                at = distance + np.flatnonzero(hashes[distance:] == hashes[:-distance])
-                one, other = (rows[some].astype(np.uint64) for some in (at - distance, at))
-                found += [one << np.uint64(32) | other, other << np.uint64(32) | one]
-        keys = np.concatenate(found)
-        return FoundPairs(keys, np.zeros(len(keys)))
+def _find_next(files: BandRuns, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
+    """Pair rows with the next ones in the buckets of a band, both ways: a pair's first row is in the upper 32 bits."""
+    found = [np.empty(0, np.uint64)]
+    for number in until_stopped(range(part.start, part.stop), stopped):
+        hashes, rows = files.buckets(*divmod(number, files.n_parts))
+        for distance in range(1, _NEXT + 1):
+            at = distance + np.flatnonzero(hashes[distance:] == hashes[:-distance])
+            one, other = (rows[some].astype(np.uint64) for some in (at - distance, at))
+            found += [one << np.uint64(32) | other, other << np.uint64(32) | one]
+    keys = np.concatenate(found)
+    return FoundPairs(keys, np.zeros(len(keys)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,7 @@ class GraphFiles:
 
     files: BandRuns
     pairs: PairFiles
-    """Pairs of rows that share a band, see `FindNext`."""
+    """Pairs of rows that share a band, see `_find_next`."""
     n_kept: int
     """Number of entries of a list."""
     n_neighbors: int
@@ -133,35 +126,32 @@ def make_graph(folder: str, scan: ShardScan, runner: Runner, reporter: Progress)
     lists : ndarray of shape (n_rows, n_kept), int64
         The lists of all rows, see `dkfeat.compiled.sampling.graph`.
     recall : float
-        Share of the nearest rows, or others as near, that are in them: among `SAMPLE` rows, which are searched exactly.
+        Share of the nearest rows, or others as near, that are in them: of `SAMPLE` rows, which are searched exactly.
+        Rows without equal codes are not near; 1 if there are no others.
     """
     data, work = scan.data, WorkFolder.of(folder, durable=False)
-    n_rows, codes = data.n_rows, Codes.of(data.spec["map"])
+    n_rows, codes, stages = data.n_rows, Codes.of(data.spec["map"]), Stages(work, runner, reporter)
     n_codes = min(codes.n_components, ceil(log(n_rows, 2) / codes.bits))  # buckets have few rows by chance
-    bands = Bands(min(_BANDS, codes.n_components // n_codes), n_codes)
-    search = DuplicateSearch(data, codes, 1.0, bands, reporter)
-    files = search.hash_bands(work, runner, Former())
+    files = stages.hash_bands(data, codes, Bands(min(_BANDS, codes.n_components // n_codes), n_codes))
     work.write(_EMPTY, files.empty_rows())
-    parts = search.parts_of_bands(files)
-    pairs = PairFiles(work, tuple(f"next-{part.number}" for part in parts))
-    search.stage("find candidates", FindNext(pairs, files), parts, runner)
-    graph = GraphFiles(
-        files, search.merged(pairs, runner), min(max(LINKS, scan.n_candidates), n_rows - 1), scan.n_neighbors
-    )
-    bounds = [*range(0, n_rows, max(_PART_ROWS, -(-n_rows // _PARTS))), n_rows]
-    parts = [Part(number, stop - at, at, stop) for number, (at, stop) in enumerate(pairwise(bounds))]
+    pairs, _ = stages.find("find candidates", "next", partial(_find_next, files), parts_of_bands(files))
+    n_kept = min(max(LINKS, scan.n_candidates), n_rows - 1)
+    graph = GraphFiles(files, stages.merged(pairs), n_kept, scan.n_neighbors)
+    parts = cut([*range(0, n_rows, max(_PART_ROWS, -(-n_rows // _PARTS))), n_rows])
     for number in range(_ROUNDS + 1):
         work.path(f"graph-{number}").touch()
-        task = partial(graph.refine, number) if number else graph.begin
-        counts = search.stage(f"round {number}", task, parts, runner)
+        counts = stages.run(f"round {number}", partial(graph.refine, number) if number else graph.begin, parts)
         if number:
-            work.storage.remove(f"{DATA}/graph-{number - 1}", durable=False)
+            work.remove(f"graph-{number - 1}")
             if counts.n_candidates <= _STILL * n_rows * scan.n_neighbors:
                 break
     lists, sample = graph.lists(number), np.arange(min(SAMPLE, n_rows)) * n_rows // min(SAMPLE, n_rows)
     found: list[NDArray[np.int64]] = []
     runner.run(partial(graph.check, sample), parts, lambda _, heaps: found.append(heaps))
-    least = best_rows(reduce(merged, found))[0][:, -1:]
-    recall = float(np.mean(best_rows(lists[sample, : scan.n_neighbors])[0] >= least))
+    nearest, _ = best_rows(reduce(merged, found))
+    least = np.maximum(nearest[:, -1:], 1)
+    n_near = np.count_nonzero(nearest)  # rows without equal codes are not
+    n_found = np.count_nonzero(best_rows(lists[sample, : scan.n_neighbors])[0] >= least)
+    recall = n_found / n_near if n_near else 1.0
     reporter.note(f"approximate graph: {percent(recall)} of the nearest rows of {len(sample)} rows are in it")
     return lists, recall

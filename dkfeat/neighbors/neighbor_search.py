@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -22,7 +22,7 @@ from dkfeat.maps._kernel_estimates import Codes
 from dkfeat.neighbors.exact import Rows, RowsInMemory, RowsOfSource, check_n_neighbors, rows_to_compare
 from dkfeat.neighbors.graph import make_graph
 from dkfeat.neighbors.scan import CodesFrom, ShardScan, open_codes, sampled_map, temporary_folder
-from dkfeat.neighbors.table import Neighbors, check_table_among, write_neighbors
+from dkfeat.neighbors.table import Neighbors, check_neighbors_target, write_neighbors
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.validation import check_choice, check_columns, check_integer, rows_as_csr
@@ -103,8 +103,7 @@ def search(
         If queries have another number of columns, or a value is NaN or infinite.
     dkfeat.errors.SpecConflictError
         If queries are shards of another map, a source is not that of the shards, or the target holds something else,
-        such as neighbours among the rows before a batch was added; or if the data set's index lacks some of its
-        shards.
+        such as neighbours among the rows before a batch was added.
     dkfeat.errors.ShardError
         If a shard is not as committed.
     dkfeat.errors.DkfeatError
@@ -123,7 +122,7 @@ def search(
     The graph is refined until few neighbours change, with 32 or more for each row. The files for it, about 3 kB for
     each row, are in a temporary folder; if the call is interrupted, it is made again. Its recall is the share of the
     nearest rows of 256 rows, evenly spaced and searched exactly by codes, that were found, or others as near; 0.95 and
-    more on most data.
+    more on most data. Rows without equal codes count as no near ones.
 
     All workers must see temporary folders, which are deleted at the end: the one of a graph, and without a target that
     of text and Parquet, which are featurized. They are in ``temporary-directory`` of Dask's configuration, else beside
@@ -181,7 +180,10 @@ def search(
             queries = data
         elif isinstance(queries, Source):
             read = _source_like(data, queries)
-            folder = stack.enter_context(_target_of_queries(to))
+            if to is None:
+                folder = Target(stack.enter_context(temporary_folder("queries")))
+            else:
+                folder = replace(to, urlpath=f"{to.path.rstrip('/')}-queries")
             featurize(read, folder, fitted, client=client, progress=progress)
             queries = open_shards(folder.path, storage_options=folder.storage_options)
             asked = rows and RowsOfSource.of(queries, read, None)
@@ -210,16 +212,10 @@ def search(
     return Neighbors.open(to.path, storage_options=to.storage_options)
 
 
-def _is_location(queries: Any) -> bool:
-    """Return True for a source, or for paths of files or of a folder of shards."""
-    if isinstance(queries, str | PathLike | Source):
-        return True
-    return isinstance(queries, Sequence) and bool(queries) and all(isinstance(q, str | PathLike) for q in queries)
-
-
 def _open_queries(queries: Any, storage_options: Mapping[str, Any] | None, verifies: Any) -> Any:
     """Return shards or a source for paths; anything else is returned unchanged."""
-    if isinstance(queries, Source) or not _is_location(queries):
+    several = queries if isinstance(queries, Sequence) and not isinstance(queries, str) else [queries]
+    if not several or not all(isinstance(each, str | PathLike) for each in several):
         return queries
     reader = dataset_reader(queries, storage_options)
     return as_source(queries, storage_options) if reader is None else ShardDataset(reader, verifies)
@@ -236,7 +232,7 @@ def _checked_target(
         )
     to = as_target(target)
     sources = [each for each in (queries, getattr(rows, "source", None)) if isinstance(each, Source)]
-    check_table_among(data, to.open(), "neighbors", settings, "neighbours", sources)
+    check_neighbors_target(data, to.open(), settings, sources)
     return to
 
 
@@ -247,16 +243,6 @@ def _source_like(data: ShardDataset, queries: Source) -> Source:
     name, options = data.shards.storage.url, data.spec["input"]
     remedy = "search other shards"
     return inherit_row_options(queries, name, options, "float64", files, encoder=data.encoder, remedy=remedy)
-
-
-@contextmanager
-def _target_of_queries(to: Target | None) -> Iterator[Target]:
-    """Choose the place for the shards of queries that are files: beside the target, or a temporary folder."""
-    if to is not None:
-        yield replace(to, urlpath=f"{to.path.rstrip('/')}-queries")
-        return
-    with temporary_folder("queries") as folder:
-        yield Target(folder)
 
 
 def _checked_queries(data: ShardDataset, fitted: SampledMap, queries: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -234,27 +234,20 @@ class CompareTask:
         return heaps
 
     def _queries(self, batch: Batch) -> PackedCodes:
-        if isinstance(self.codes, CodesFrom):
-            (codes, empty), first = self.codes.codes, self.codes.first
+        if isinstance(given := self.codes, CodesFrom):
+            (codes, empty), first = given
             rows = slice(batch.first - first, batch.stop - first)
             return PackedCodes(codes[rows], empty[rows])
-        key = self.codes.shards.storage.url, self.codes.manifest.sha256, batch
-        return _READ.get(key, lambda: _read_codes(cast("ShardDataset", self.codes), *batch))
+
+        def read() -> PackedCodes:
+            parts = (codes for _, codes in code_rows(given, *batch))
+            return PackedCodes(*map(np.concatenate, zip(*parts, strict=True)))
+
+        return _READ.get((given.shards.storage.url, given.manifest.sha256, batch), read)
 
 
 _READ = ProcessCache[PackedCodes](4)
 """Batches of queries that tasks of this process have read from shards."""
-
-
-def _read_codes(data: ShardDataset, first: int, stop: int) -> PackedCodes:
-    """Read the codes of consecutive rows."""
-    begin, end = np.searchsorted(data.first_rows, first, side="right") - 1, np.searchsorted(data.first_rows, stop)
-    parts: list[PackedCodes] = []
-    for shard in range(begin, end):
-        before = int(data.first_rows[shard])
-        block = data.shards.read(data.manifest.shards[shard], data.verifies, only=("encoded",))
-        parts.append(block.take(slice(max(0, first - before), max(0, stop - before))).X)
-    return PackedCodes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def open_codes(
@@ -304,3 +297,11 @@ def code_blocks(data: ShardDataset, shard: int) -> Iterator[tuple[int, PackedCod
     first = int(data.first_rows[shard])
     for at in range(0, len(codes.codes), _ROWS):
         yield first + at, PackedCodes(codes.codes[at : at + _ROWS], codes.empty[at : at + _ROWS])
+
+
+def code_rows(data: ShardDataset, first: int, stop: int) -> Iterator[tuple[int, PackedCodes]]:
+    """Yield blocks of consecutive rows, as `code_blocks` does."""
+    begin, end = np.searchsorted(data.first_rows, first, side="right") - 1, np.searchsorted(data.first_rows, stop)
+    for at, (codes, empty) in chain.from_iterable(code_blocks(data, shard) for shard in range(begin, end)):
+        some = slice(max(first - at, 0), max(stop - at, 0))
+        yield at + some.start, PackedCodes(codes[some], empty[some])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.storage.base import Storage
 
-QUERY, RANK = "query", "rank"
 SIMILARITY, ROW, ERROR = COLUMNS = ("similarity", "neighbor", "standard_error")
 """Columns of a table with the arrays of `Neighbors`."""
-_TYPES = {QUERY: "int64", RANK: "int64", ROW: "int64", SIMILARITY: "float64", ERROR: "float64"}
+_TYPES = {"query": "int64", "rank": "int64", ROW: "int64", SIMILARITY: "float64", ERROR: "float64"}
 _DEFAULTS = {"method": "exact"}  # of settings that are left out of specs
 _OF_NEIGHBOR = "neighbor_"
 """Beginning of the names of the columns that the data set keeps."""
@@ -251,15 +250,8 @@ def write_neighbors(
         row_bytes=scan.n_neighbors * 8 * len(schema),
         reads=("encoded", *source.kept),
     )
-    return write_table(
-        queries,
-        target,
-        spec,
-        partial(_NeighborsJob, scan=scan, reporter=reporter, queries=queries),
-        stage="search",
-        client=client,
-        progress=reporter,
-    )
+    job = partial(_NeighborsJob, scan=scan, reporter=reporter, queries=queries)
+    return write_table(queries, target, spec, job, stage="search", client=client, progress=reporter)
 
 
 def table_schema(
@@ -282,27 +274,18 @@ def table_schema(
     return pa.schema([*fields, *(pa.field(name, ARROW_TYPES[kind]) for name, kind in kept)])
 
 
-def check_table_among(
-    data: ShardDataset,
-    storage: Storage,
-    layout: str,
-    settings: Mapping[str, Any],
-    content: str,
-    sources: Iterable[Source] = (),
+def check_neighbors_target(
+    data: ShardDataset, storage: Storage, settings: Mapping[str, Any], sources: Iterable[Source]
 ) -> None:
-    """Check, before any work, that a table about the rows of a data set can be written, or continued.
+    """Check, before any work, that neighbours among the rows of a data set can be written, or continued.
 
     Parameters
     ----------
     data : ShardDataset
     storage : Storage
         The target.
-    layout : str
-        Layout of the table.
     settings : mapping
         Settings of the table's spec; ``shards`` has the hash of the data set's shards.
-    content : str
-        Content of the table, for messages.
     sources : iterable of Source
         Sources that are read besides.
 
@@ -317,33 +300,31 @@ def check_table_among(
     """
     for source in sources:
         storage.keep_apart(source.files(), source.patterns)
-    check_kind(storage, layout)
+    check_kind(storage, "neighbors")
     check_target(storage)
     spec = binding_spec(storage)[0]
     if spec is None:
         return
-    found = {**_DEFAULTS, **spec[layout]}
+    found, remedy = {**_DEFAULTS, **spec["neighbors"]}, "choose another target, or remove this one"
     if found["shards"] != settings["shards"]:
         n_rows = f"{found['n_rows']:,}" if isinstance(found.get("n_rows"), int) else "other"
         raise SpecConflictError(
-            f"{storage.url} holds {content} among {n_rows} rows, but {data.shards.storage.url} has {data.n_rows:,} "
-            "rows now, or other ones; all of them may have changed, so choose another target, or remove this one"
+            f"{storage.url} holds neighbours among {n_rows} rows, but {data.shards.storage.url} has {data.n_rows:,} "
+            f"rows now, or other ones; all of them may have changed, so {remedy}"
         )
-    must_agree({**_DEFAULTS, **settings}, found, storage.url, "choose another target, or remove this one")
+    must_agree({**_DEFAULTS, **settings}, found, storage.url, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NeighborsJob(TableJob):
     """Job that runs in the driver, and searches by tasks on workers."""
 
-    in_driver: ClassVar[bool] = True
-
     scan: ShardScan
     reporter: Progress
     queries: ShardDataset
     workers: Runner | None = None
-    found: Arrays | None = None
-    """Result for the piece that is written."""
+    find: Callable[[Batch], Arrays] | None = None
+    """Returns the result for a piece."""
 
     def run_in_driver(
         self, splits: Sequence[Split], workers: Runner, done: Callable[[Split, SplitResult], object]
@@ -362,14 +343,18 @@ class _NeighborsJob(TableJob):
                 if shard_name(self.spec_fp, split, number) not in existing:  # else an earlier run has searched it
                     places[batch] = split, number
                     n_new[split.number] += 1
-        if places:
-            scan = self.scan.prepared(workers, self.reporter)
-            if scan.recall is not None:
-                with faults_as(CommitError, f"{self.storage.url}/{_RECALL} cannot be written"):
-                    self.storage.replace(_RECALL, dumps(scan.recall))
-        else:
-            scan = replace(self.scan, recall=_read_recall(self.storage))
-        job, n_left = replace(self, workers=workers, scan=scan), n_new.copy()
+        prepared = cache(partial(self.scan.prepared, workers, self.reporter if places else Progress(False)))
+        scan = prepared() if places else replace(self.scan, recall=_read_recall(self.storage))
+        if places and scan.recall is not None:
+            with faults_as(CommitError, f"{self.storage.url}/{_RECALL} cannot be written"):
+                self.storage.replace(_RECALL, dumps(scan.recall))
+
+        def search_again(batch: Batch) -> Arrays:  # the file of an earlier run is damaged
+            found: list[Arrays] = []
+            prepared().search(self.queries, [batch], workers, lambda **_: None, lambda _, made: found.append(made))
+            return found[0]
+
+        job, n_left = replace(self, workers=workers, find=search_again), n_new.copy()
         with scan.stage(self.reporter, batches) as stage:
 
             def end(split: Split) -> None:
@@ -381,7 +366,7 @@ class _NeighborsJob(TableJob):
                 if split.number not in pieces:
                     pieces[split.number] = [*self.source.read(split, size)]
                 piece = pieces[split.number][number]
-                publish_piece(replace(job, found=found), split, piece, lambda X: X, [0])
+                publish_piece(replace(job, find=lambda _: found), split, piece, lambda X: X, [0])
                 n_left[split.number] -= 1
                 if not n_left[split.number]:
                     del pieces[split.number]
@@ -398,28 +383,21 @@ class _NeighborsJob(TableJob):
     def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
         """See `TableJob.columns`."""
         assert self.workers is not None
+        assert self.find is not None
         first, n = self.first_row(split, piece), piece.block.n_rows
         if not n:
             return {name: [] for name in self.schema.names}
-        numbers, made = np.arange(first, first + n), [self.found]
-        if self.found is None:  # the file of an earlier run is damaged
-            (batch,) = self.scan.batches(first, first + n)
-            scan = self.scan.prepared(self.workers, Progress(False))
-            scan.search(self.queries, [batch], self.workers, lambda **_: None, lambda _, found: made.append(found))
-        similarities, rows, errors = cast("Arrays", made[-1])
+        (batch,) = self.scan.batches(first, first + n)
+        similarities, rows, errors = self.find(batch)
         n_each = rows.shape[1]
-        columns: dict[str, Any] = {
-            QUERY: np.repeat(numbers, n_each),
-            RANK: np.tile(np.arange(1, n_each + 1), n),
-            ROW: rows.ravel(),
-            SIMILARITY: similarities.ravel(),
-            ERROR: errors.ravel(),
-        }
+        queries, ranks = np.repeat(np.arange(*batch), n_each), np.tile(np.arange(1, n_each + 1), n)
+        found = queries, ranks, rows.ravel(), similarities.ravel(), errors.ravel()
+        columns: dict[str, Any] = dict(zip(_TYPES, found, strict=True))
         of_query = pa.array(np.repeat(np.arange(n), n_each))
         columns |= {name: column.take(of_query) for name, column in piece.block.kept.items()}
         if self.scan.source.kept:
-            found = _kept(self.scan, rows.ravel(), self.workers)
-            columns |= {_OF_NEIGHBOR + name: values for name, values in found.items()}
+            kept = _kept(self.scan, rows.ravel(), self.workers)
+            columns |= {_OF_NEIGHBOR + name: values for name, values in kept.items()}
         return columns
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.runners.base import Stopped
-from dkfeat.engine.scan import ScanTask
+from dkfeat.engine.scan import scan_split
 from dkfeat.errors import ConfigError, ParseError
 from dkfeat.sources.base import Scan
 from dkfeat.sources.lines import WINDOW_BYTES
@@ -29,10 +29,10 @@ def test_scan_task__stops_within_a_window(tmp_path):
     (split,) = source.splits()
     asked = []
     with pytest.raises(Stopped):
-        ScanTask(source)(split, lambda: asked.append(1) or len(asked) == 3)
+        scan_split(source, split, lambda: asked.append(1) or len(asked) == 3)
     assert len(asked) == 3
     asked.clear()
-    ScanTask(source)(split, lambda: asked.append(1))
+    scan_split(source, split, lambda: asked.append(1))
     assert 8 <= len(asked) <= 10
 
 

@@ -232,6 +232,6 @@ def test_duplicates__bad_arguments(data, text, tmp_path, monkeypatch):
     narrow = featurized(text, tmp_path / "narrow", dkfeat.DartFeatures(1, random_state=0))
     with pytest.raises(ConfigError, match="only 40% of the pairs at the threshold share a band"):
         duplicates(narrow, 0.4, progress=False)
-    monkeypatch.setattr("dkfeat.neighbors.deduplication.stages.MAX_ROWS", N_ROWS - 1)
+    monkeypatch.setattr("dkfeat.neighbors.deduplication.search.MAX_ROWS", N_ROWS - 1)
     with pytest.raises(ConfigError, match="has 600 rows, but at most 599 are compared"):
         duplicates(data, progress=False)

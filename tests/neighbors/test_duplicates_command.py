@@ -46,7 +46,10 @@ def test_duplicates__says_that_chains_join_most_rows(tmp_path):
     result = find(tmp_path)
     assert "1, the largest of 20 rows" in result.stdout
     assert "20 of the 20 rows are one group: chains of pairs connect rows" in result.stdout
-    assert "out holds duplicates, not a data set" in run("report", tmp_path / "out", status=3).stderr
+    for command in ("inspect", "report"):
+        shown = run(command, tmp_path / "out", status=3).stderr
+        assert "out holds duplicates, not a data set" in shown
+        assert f"its tables are {tmp_path}/out/groups and {tmp_path}/out/pairs" in shown
     (tmp_path / "rows.svm").write_text("1 1:4\n" * 20)
     dkfeat.featurize(tmp_path / "rows.svm", tmp_path / "equal", dart, progress=False)
     assert not dkfeat.neighbors.duplicates(tmp_path / "equal", progress=False).chain_note
@@ -73,8 +76,9 @@ def test_duplicates__bad_options(options, status, message, folder):
 
 def test_duplicates__do_not_load_scikit_learn(folder):
     code = (
-        "import sys; from dkfeat.neighbors import duplicates; duplicates('features', target='out', progress=False); "
-        "print('sklearn' in sys.modules)"
+        "import sys; from dkfeat.neighbors import drop_duplicates, duplicates; none = {'progress': False}; "
+        "duplicates('features', target='out', **none); drop_duplicates('features', 'out', 'distinct', **none); "
+        "drop_duplicates('rows.svm', 'out', 'left', **none); print('sklearn' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

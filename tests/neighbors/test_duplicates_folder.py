@@ -17,7 +17,7 @@ from dkfeat.neighbors import Duplicates, drop_duplicates, duplicates
 from dkfeat.neighbors.deduplication import groups as group_files
 from dkfeat.neighbors.deduplication import pairs as pair_tasks
 from dkfeat.neighbors.deduplication import runs, stages
-from dkfeat.neighbors.deduplication.pairs import FindPairs
+from dkfeat.neighbors.deduplication import search as searching
 from dkfeat.neighbors.deduplication.runs import BandRuns
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage.local import LocalStorage
@@ -191,6 +191,9 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
     with dask.config.set(scheduler="synchronous"), pytest.raises(Interrupted):
         search(target=tmp_path / "out", progress=interrupt)
     assert not stale.exists()
+    if stage in ("group", "write pairs"):  # merged pairs are not kept twice
+        left = [path for path in stale.parent.iterdir() if path.name.startswith(("same-", "near-"))]
+        assert {path.stat().st_size for path in left} == {16}
     with pytest.raises(CommitConflictError, match="allow resume"):
         search(target=dkfeat.Target(tmp_path / "out", resume=False), progress=False)
     with pytest.raises(ConfigError, match=r"holds a search that was interrupted; .* continue it"):
@@ -198,9 +201,9 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
     with pytest.raises(SpecConflictError, match=r"threshold: 0.8 there, 0.9 asked"):
         search(0.9, target=tmp_path / "out", progress=False)
     calls = []
-    add, find = BandRuns._add, FindPairs.find
+    add, find = BandRuns._add, pair_tasks.find_pairs
     monkeypatch.setattr(BandRuns, "_add", lambda *given: (calls.append("add"), add(*given))[1])
-    monkeypatch.setattr(FindPairs, "find", lambda *given: (calls.append("find"), find(*given))[1])
+    monkeypatch.setattr(searching, "find_pairs", lambda *given: (calls.append("find"), find(*given))[1])
     found = search(target=tmp_path / "out", progress=False)
     assert data_files(tmp_path / "out") == data_files(tmp_path / "whole")
     assert (tmp_path / "out" / "duplicates.json").read_bytes() == (tmp_path / "whole" / "duplicates.json").read_bytes()
@@ -214,9 +217,9 @@ def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_pa
 
 
 def test_exact__pairs_by_the_kernel_of_the_rows(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(stages, "_EXACT_PAIRS", 100)
+    monkeypatch.setattr(searching, "_EXACT_PAIRS", 100)
     monkeypatch.setattr(pair_tasks, "_COMPARED", 7)
-    for module in (group_files, stages):
+    for module in (group_files, searching):
         monkeypatch.setattr(module, "BLOCK_ROWS", 64)
     shards = dkfeat.open_shards(folder / "shards")
     options = {"n_features": N_COLUMNS, "dtype": np.float32, "zero_based": True}

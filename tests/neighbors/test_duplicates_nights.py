@@ -1,7 +1,6 @@
 """Searches for duplicates that follow new shards: equal to one search of all rows, however they came."""
 
 import hashlib
-import json
 import shutil
 from unittest import mock
 
@@ -130,19 +129,8 @@ def test_nothing_new__changes_nothing(files, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
 
 
-def test_results__of_before_and_of_other_shards_are_not_added_to(files, tmp_path):
+def test_keep_earlier__needs_a_folder(files, tmp_path):
     add(tmp_path, files[:3])
-    search(tmp_path)
-    shutil.copytree(tmp_path / "out", tmp_path / "before")
-    shutil.rmtree(tmp_path / "before" / "index")
-    path = tmp_path / "before" / "duplicates.json"
-    record = json.loads(path.read_text())
-    del record["index"], record["settings"]["keep_earlier"], record["results"]["keep_earlier"]
-    path.write_text(json.dumps(record))
-    assert search(tmp_path, "before").to_mapping() == search(tmp_path).to_mapping()
-    add(tmp_path, files[3:4])
-    with pytest.raises(SpecConflictError, match=r"made by an earlier version of dkfeat, .*; choose another target"):
-        search(tmp_path, "before")
     for target in ("memory://bucket/out", None):
         with pytest.raises(ConfigError, match="needs a folder as target"):
             duplicates(tmp_path / "features", target=target, keep_earlier=True, progress=False)
@@ -201,7 +189,7 @@ def test_other_new_rows__after_an_interrupted_search(name, files, tmp_path):
     search(one, out)
     shutil.copytree(one, tmp_path / "copy")
     add(one, files[3:5])
-    with mock.patch(f"{MODULE}.record_of", side_effect=InterruptedError), pytest.raises(InterruptedError):
+    with mock.patch(f"{MODULE}.Index.record", side_effect=InterruptedError), pytest.raises(InterruptedError):
         search(one, out)
     with pytest.raises(ConfigError, match="holds a search that was interrupted"):
         Duplicates.open(out)

@@ -10,7 +10,7 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.neighbors import Neighbors, graph, search
+from dkfeat.neighbors import Neighbors, graph, neighbor_search, search
 from tests.invariants import dataset_state
 from tests.neighbors.rows import FEATURES, assert_same, featurized, write
 
@@ -65,7 +65,7 @@ def test_graph__with_all_rows_in_each_list_is_exact(folder):
 
 
 @pytest.mark.usefixtures("small_tasks")
-def test_graph__is_the_same_on_any_workers_and_shards_and_after_an_interruption(folder, tmp_path):
+def test_graph__is_the_same_on_any_workers_and_shards_and_after_an_interruption(folder, tmp_path, monkeypatch):
     seen = []
 
     def stop(state):
@@ -84,12 +84,21 @@ def test_graph__is_the_same_on_any_workers_and_shards_and_after_an_interruption(
     assert (end.tasks, end.total_tasks, end.rows) == (n_files := len(whole.arrays.manifest.shards), n_files, N_ROWS)
     assert end.source_bytes == end.total_bytes
     assert dataset_state(tmp_path / "again") == dataset_state(tmp_path / "whole")
+    files = sorted((tmp_path / "again" / "data").iterdir())
+    for path in files[:2]:
+        path.write_bytes(b"damaged")
+    made = []
+    monkeypatch.setattr(neighbor_search, "make_graph", lambda *given: made.append(1) or graph.make_graph(*given))
+    search(folder / "features", None, 4, method="graph", target=tmp_path / "again", progress=False)
+    assert dataset_state(tmp_path / "again") == dataset_state(tmp_path / "whole")
+    assert made == [1]
     in_memory = search(folder / "features", None, 4, method="graph", progress=False)
     assert Neighbors.open(tmp_path / "whole").recall == whole.recall == in_memory.recall > 0.9
     with pytest.raises(SpecConflictError, match="method"):
         search(folder / "features", None, 4, target=tmp_path / "whole", progress=False)
 
 
+@pytest.mark.usefixtures("small_tasks")
 @pytest.mark.cluster
 def test_graph__of_worker_processes__has_its_files_beside_the_target(folder, tmp_path, cluster_client, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "seen by this process alone"))

@@ -111,17 +111,6 @@ def _keep_suspected(keys, shift, seen):
     return kept
 
 
-@kernel
-def _keep_shared(keys, low):
-    kept, before = 0, False
-    for at in range(keys.shape[0]):
-        after = at + 1 < keys.shape[0] and keys[at] | low == keys[at + 1] | low
-        keys[kept] = keys[at]
-        kept += before or after
-        before = after
-    return kept
-
-
 def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
     """Return those keys whose high bits are equal to those of another key, in ascending order.
 
@@ -148,7 +137,9 @@ def shared_keys(keys: NDArray[np.uint64], low: np.uint64) -> NDArray[np.uint64]:
     seen = np.zeros((1 << slot_bits) // 32 + 1, np.uint64)
     keys = keys[: _keep_suspected(keys, u64(_WORD - slot_bits), seen)]
     keys.sort()
-    return keys[: _keep_shared(keys, low)]
+    same = np.zeros(len(keys) + 1, np.bool_)
+    same[1:-1] = (keys[1:] | low) == (keys[:-1] | low)
+    return keys[same[1:] | same[:-1]]
 
 
 @kernel

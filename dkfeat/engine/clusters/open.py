@@ -40,7 +40,7 @@ def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
     >>> keywords["cores"], keywords["processes"], keywords["memory"], keywords["job_mem"]
     (8, 4, '17179869184 B', '18023M')
     """
-    memory = as_bytes(config.memory_limit) * config.workers_per_job
+    memory, address = as_bytes(config.memory_limit) * config.workers_per_job, config.dashboard_address
     names = {"queue", "account", "walltime", "interface", "local_directory", "log_directory", "python"}
     names |= {"job_extra_directives", "job_script_prologue"}
     given = {name: value for name, value in config.to_mapping().items() if name in names and value not in (None, [])}
@@ -54,13 +54,9 @@ def slurm_keywords(config: execution.SlurmClusterConfig) -> dict[str, Any]:
         "cores": config.threads_per_worker * config.workers_per_job,
         "processes": config.workers_per_job,
         "memory": f"{memory} B",
-        "scheduler_options": _dashboard(config.dashboard_address),
+        "scheduler_options": dict(CLOSED_DASHBOARD) if address is None else {"dashboard_address": address},
         **given,
     }
-
-
-def _dashboard(address: str | None) -> dict[str, Any]:
-    return dict(CLOSED_DASHBOARD) if address is None else {"dashboard_address": address}
 
 
 QUIET_SECONDS = 10.0

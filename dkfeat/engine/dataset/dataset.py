@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dkfeat.blocks import RESERVED, PackedCodes, RowBlock
-from dkfeat.engine.dataset.rows import cut_batches, prefetch_calls, shuffle_batches, with_indicator
+from dkfeat.engine.dataset.rows import cut_batches, indicator, prefetch_calls, shuffle_batches
 from dkfeat.engine.dataset.verify import verify_shards
 from dkfeat.engine.open import as_path
 from dkfeat.engine.tasks.landmarks import load_encoder, load_map
@@ -421,7 +421,9 @@ class ShardDataset:
         """Read the rows of a shard."""
         kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
         data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
-        return with_indicator(data, self.classes)
+        if data.label_offsets is None or data.y is None:
+            return data
+        return replace(data, y=indicator(data.y, data.label_offsets, self.classes), label_offsets=None)
 
     def _numbered_rows(self, entry: ShardEntry, first: int, parts: Sequence[str]) -> RowBlock:
         return replace(self._rows(entry, parts), number=np.arange(first, first + entry.rows))

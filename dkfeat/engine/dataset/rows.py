@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import repeat, takewhile
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -21,13 +19,6 @@ from dkfeat.sources.pieces import join_blocks
 
 Item = TypeVar("Item")
 _END: Any = object()
-
-
-def with_indicator(block: RowBlock, classes: NDArray[Any] | None) -> RowBlock:
-    """Replace lists of labels by an indicator matrix whose columns are `classes`."""
-    if block.label_offsets is None or block.y is None:
-        return block
-    return replace(block, y=indicator(block.y, block.label_offsets, classes), label_offsets=None)
 
 
 def indicator(y: NDArray[Any], offsets: NDArray[np.int64], classes: NDArray[Any] | None) -> sparse.csr_matrix:
@@ -169,7 +160,8 @@ def shuffle_batches(
     for shard in shards:
         if buffer is None:
             is_whole = sum(sizes) < enough  # all rows are added at the end
-            buffer = _JoinedBuffer() if is_whole or sparse.issparse(shard.X) else _Buffer(most)
+            are_arrays = not (shard.kept or sparse.issparse(shard.X) or sparse.issparse(shard.y))
+            buffer = _Buffer(most) if are_arrays and not is_whole else _JoinedBuffer()
         parts.append(shard)
         held += shard.n_rows
         del shard
@@ -186,7 +178,8 @@ def shuffle_batches(
 class _JoinedBuffer:
     """Shuffled rows that are joined anew with those that are added.
 
-    As sparse rows differ in length, new ones cannot take the places of others; rows that are added at once need not.
+    As sparse rows and texts differ in length, new ones cannot take the places of others; rows that are added at once
+    need not.
     """
 
     def __init__(self) -> None:
@@ -208,7 +201,7 @@ class _JoinedBuffer:
 
 
 class _Buffer:
-    """Shuffled rows of equal length, in memory that is allocated once: new rows take the places of drawn ones.
+    """Shuffled rows of arrays, in memory that is allocated once: new rows take the places of drawn ones.
 
     Parameters
     ----------
@@ -240,40 +233,22 @@ class _Buffer:
 
 
 def _by_column(function: Callable[..., Any], *blocks: RowBlock) -> RowBlock:
-    """Apply a function to each column that the blocks have."""
-    columns = {
-        name: function(*(getattr(block, name) for block in blocks))
-        for name in ("X", "y", "qid", "weight", "number")
-        if getattr(blocks[0], name) is not None
-    }
-    return RowBlock(
-        kept={name: function(*(block.kept[name] for block in blocks)) for name in blocks[0].kept}, **columns
-    )
+    """Apply a function to each array that the blocks have."""
+    names = [name for name in ("X", "y", "qid", "weight", "number") if getattr(blocks[0], name) is not None]
+    return RowBlock(**{"y": None, **{name: function(*(getattr(block, name) for block in blocks)) for name in names}})
 
 
 def _uninitialized(column: Any, n_rows: int) -> Any:
     """Make a column of the same type with other rows, whose values do not matter."""
     if isinstance(column, PackedCodes):
         return PackedCodes(*(_uninitialized(array, n_rows) for array in column))
-    if isinstance(column, np.ndarray):
-        return np.empty((n_rows, *column.shape[1:]), column.dtype)
-    if sparse.issparse(column):
-        return sparse.csr_matrix((n_rows, column.shape[1]), dtype=column.dtype)
-    return pa.nulls(n_rows, column.type)
+    return np.empty((n_rows, *column.shape[1:]), column.dtype)
 
 
 def _put(column: Any, places: NDArray[np.int64], parts: Sequence[Any]) -> Any:
-    """Replace rows by those of the parts, in place in arrays, and return the column."""
+    """Replace rows by those of the parts, in place, and return the column."""
     if isinstance(column, PackedCodes):
         return PackedCodes(*(_put(array, places, arrays) for array, *arrays in zip(column, *parts, strict=True)))
-    if isinstance(column, np.ndarray):
-        for part, at in zip(parts, np.split(places, np.cumsum([len(part) for part in parts])), strict=False):
-            column[at] = part
-        return column
-    is_sparse = sparse.issparse(column)
-    n_rows = column.shape[0] if is_sparse else len(column)
-    order = np.arange(n_rows)
-    order[places] = n_rows + np.arange(len(places))
-    if is_sparse:
-        return sparse.csr_matrix(sparse.vstack([column, *parts], format="csr"))[order]
-    return pa.concat_arrays([column, *parts]).take(order)
+    for part, at in zip(parts, np.split(places, np.cumsum([len(part) for part in parts])), strict=False):
+        column[at] = part
+    return column

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from dkfeat.engine.memory import check_memory
-from dkfeat.engine.open import Opened, Target, as_target
+from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.progress import Progress, ProgressState
-from dkfeat.engine.resolve import check_has_source, complete, inherit
+from dkfeat.engine.resolve import check_has_source, inherit_source, with_encoder
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
+from dkfeat.engine.tasks.landmarks import load_encoder
 from dkfeat.errors import DkfeatError
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest import metadata
+from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.record_table import planned_splits
 from dkfeat.store.manifest.records import ShardEntry, check
 from dkfeat.store.shards.reader import Report, ShardReader, check_shard, open_reader, report_of
@@ -31,17 +34,6 @@ if TYPE_CHECKING:
     from dkfeat.store.manifest.manifest import Manifest
 
 _Checked = tuple[str | None, frozenset[int | float]]
-
-
-@dataclass(frozen=True, slots=True)
-class _ShardTask:
-    """Task that checks a shard."""
-
-    shards: ShardReader
-    """Reader with a manifest without records."""
-
-    def __call__(self, entry: ShardEntry, stopped: Callable[[], bool]) -> _Checked:  # noqa: ARG002 - a shard is short
-        return check_shard(self.shards, entry)
 
 
 def verify_shards(
@@ -62,8 +54,13 @@ def verify_shards(
             labels.update(its_labels)  # joined now, because each task may find ten thousand
             stage.advance(rows=entry.rows, source_bytes=entry.size)
 
-        runner.run(_ShardTask(ShardReader(storage, shards.spec, manifest.without_records())), manifest.shards, done)
+        task = partial(_check, ShardReader(storage, shards.spec, manifest.without_records()))
+        runner.run(task, manifest.shards, done)
     return report_of(shards, found, labels)
+
+
+def _check(shards: ShardReader, entry: ShardEntry, stopped: Callable[[], bool]) -> _Checked:  # noqa: ARG001 - a shard is short
+    return check_shard(shards, entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +148,7 @@ def verify_inputs(
         found[split.number] = result
         return result.rows
 
-    task = _InputTask(resolved, spec["split"]["max_piece_rows"])
+    task = partial(_read_again, resolved, spec["split"]["max_piece_rows"])
     with open_runner(client) as runner:
         run_stage("verify inputs", task, resolved, splits, runner, Progress(progress), done)
     differing = _differences(manifest, {split.number: split for split in splits}, found)
@@ -177,14 +174,13 @@ def resolved_source(
     source = as_source(source, storage_options, spec["input"].get("kind"))
     files = {file.name: file for file in source.files()}
     check_memory(storage.url, manifest, files.values())
-    opened = Opened(source=source, files=tuple(files.values()), target=(storage.url, spec), folders=(storage,))
-    settings = inherit(opened, None)
-    unknown = settings.source.unresolved
-    check(not unknown, f"{storage.url}/{SPEC}: input does not state {', '.join(unknown)}")
-    resolved = complete(settings).source
-    if manifest.n_bad_rows and resolved.can_quarantine:
-        resolved = resolved.replaced(on_bad_row="quarantine")
-    return resolved, files
+    source = inherit_source(source, storage.url, spec, in_full=True, remedy=OTHER_TARGET)
+    if (encoder := load_encoder(spec, storage)) is not None:
+        source = with_encoder(source, tuple(files.values()), encoder)
+    check(source.is_resolved, f"{storage.url}/{SPEC}: input does not state {', '.join(source.unresolved)}")
+    if manifest.n_bad_rows and source.can_quarantine:
+        source = source.replaced(on_bad_row="quarantine")
+    return source, files
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,23 +193,17 @@ class _Found:
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
-class _InputTask:
-    """Task that reads one split and returns its checksums."""
-
-    source: Source
-    max_piece_rows: int
-
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> _Found:
-        pieces, rows = [], 0
-        try:
-            for piece in until_stopped(self.source.read(split, self.max_piece_rows), stopped):
-                pieces.append((piece.number, piece.start, piece.stop, piece.source_sha256))
-                rows += piece.block.n_rows
-                del piece  # before the next one is read
-        except DkfeatError as fault:
-            return _Found(tuple(pieces), rows, str(fault))
-        return _Found(tuple(pieces), rows, "")
+def _read_again(source: Source, max_piece_rows: int, split: Split, stopped: Callable[[], bool]) -> _Found:
+    """Read one split and return its checksums."""
+    pieces, rows, reason = [], 0, ""
+    try:
+        for piece in until_stopped(source.read(split, max_piece_rows), stopped):
+            pieces.append((piece.number, piece.start, piece.stop, piece.source_sha256))
+            rows += piece.block.n_rows
+            del piece  # before the next one is read
+    except DkfeatError as fault:
+        reason = str(fault)
+    return _Found(tuple(pieces), rows, reason)
 
 
 def changes_of(manifest: Manifest, files: Mapping[str, SourceFile]) -> tuple[list[str], list[str]]:

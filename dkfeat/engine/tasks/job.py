@@ -15,7 +15,7 @@ from numpy._core import _multiarray_umath as umath  # type: ignore[attr-defined]
 from threadpoolctl import threadpool_info
 
 from dkfeat.blocks import BadRow, PackedCodes, RowBlock, Split
-from dkfeat.engine.runners.base import Runner, until_stopped
+from dkfeat.engine.runners.base import until_stopped
 from dkfeat.engine.scan import column_shares
 from dkfeat.engine.tasks.landmarks import map_of
 from dkfeat.errors import InputError
@@ -76,8 +76,9 @@ class SplitResult:
 class Job:
     """Common data of the tasks of a run, sent to each worker once."""
 
-    in_driver: ClassVar[bool] = False
-    """True if `run_in_driver` runs the tasks."""
+    run_in_driver: ClassVar[Callable[..., None] | None] = None
+    """Method of a job whose tasks are not for workers, called with splits, a runner and a function of a split and its
+    result: it processes the splits in this thread, each by tasks of its own on the runner."""
 
     source: Source
     """Source whose options are resolved."""
@@ -126,8 +127,9 @@ class Job:
 
     @property
     def is_exact(self) -> bool:
-        """True if the features have equal bits on every machine."""
-        return map_of(self.spec, self.spec_fp, self.storage).layout == "codes"
+        """True if the features have equal bits on every machine: codes, or rows of ones at the places of codes."""
+        output = self.spec["output"]
+        return output["layout"] == "codes" or not output.get("values", True)
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -142,12 +144,6 @@ class Job:
     def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
         """Process one split, see `run_split`."""
         return run_split(self, split, stopped)
-
-    def run_in_driver(
-        self, splits: Sequence[Split], workers: Runner, done: Callable[[Split, SplitResult], object]
-    ) -> None:
-        """Process splits one after the other in this thread, each by tasks of its own on `workers`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,29 +33,23 @@ if TYPE_CHECKING:
 _KEPT_MAPS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class TakeRows:
-    """Task that takes selected rows of a split; sent to each worker once."""
-
-    source: Source
-    positions: Mapping[int, NDArray[np.int64]]
-    """Ascending positions of the wanted rows in each split, by its number; at least one row for each split."""
-
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> Any:
-        """Take the rows of one split, which is read up to the last of them."""
-        wanted = self.positions[split.number]
-        parts, first = [], 0
-        for piece in until_stopped(self.source.read(split, checksum=False), stopped):
-            stop = first + piece.block.n_rows
-            here = wanted[(wanted >= first) & (wanted < stop)]
-            parts.append(take_rows(piece.block.X, here - first))
-            first = stop
-            if first > wanted[-1]:
-                return join_rows(parts)
-        raise SpecConflictError(
-            f"{split.title}: {first:,} rows were read, but it had more than {int(wanted[-1]):,} when it was scanned; "
-            "run again when no other program writes to it"
-        )
+def take_of_split(
+    source: Source, positions: Mapping[int, NDArray[np.int64]], split: Split, stopped: Callable[[], bool]
+) -> Any:
+    """Take the rows of a split at ascending positions, given by its number; it is read up to the last of them."""
+    wanted = positions[split.number]
+    parts, first = [], 0
+    for piece in until_stopped(source.read(split, checksum=False), stopped):
+        stop = first + piece.block.n_rows
+        here = wanted[(wanted >= first) & (wanted < stop)]
+        parts.append(take_rows(piece.block.X, here - first))
+        first = stop
+        if first > wanted[-1]:
+            return join_rows(parts)
+    raise SpecConflictError(
+        f"{split.title}: {first:,} rows were read, but it had more than {int(wanted[-1]):,} when it was scanned; "
+        "run again when no other program writes to it"
+    )
 
 
 def draw_rows(
@@ -98,7 +91,7 @@ def draw_rows(
         taken[split.number] = rows
         return int(rows.shape[0])
 
-    run_stage(stage, TakeRows(source, positions), source, splits, runner, progress, done)
+    run_stage(stage, partial(take_of_split, source, positions), source, splits, runner, progress, done)
     try:
         return join_rows([taken[split.number] for split in splits])
     except pa.ArrowTypeError:

@@ -1,1 +1,1 @@
-"""Stages of the search for duplicates, and the files that they leave to each other."""
+"""Searches by bands of codes, for duplicates and for graphs: stages, and the files that they leave to each other."""

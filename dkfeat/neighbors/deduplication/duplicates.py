@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -33,9 +34,9 @@ from dkfeat.neighbors.deduplication.result import (
     Record,
     is_complete,
     read_record,
-    record_of,
 )
-from dkfeat.neighbors.deduplication.stages import DuplicateSearch, Former, Found
+from dkfeat.neighbors.deduplication.search import DuplicateSearch, Found
+from dkfeat.neighbors.deduplication.stages import NOTHING
 from dkfeat.neighbors.deduplication.work_files import PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import open_codes, temporary_folder
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
     from dkfeat.blocks import Split
     from dkfeat.engine.runners.base import Runner
     from dkfeat.sources.pieces import Piece
+    from dkfeat.store.manifest.manifest import Manifest
     from dkfeat.store.storage.base import Storage
 
 _PAIR_COLUMNS = {"row": "int64", "other": "int64", "similarity": "float64"}
 _GROUP_COLUMNS = {"row": "int64", "group": "int64", "keep": "bool", **ORIGIN, "file_row": "int64"}
-_ROW_BYTES = {PAIRS: 24, GROUPS: 72}
 MOST_TIMES = 8
 """Number of times by which the pairs of new rows may exceed those that a file of the first rows holds."""
 
@@ -188,49 +189,41 @@ def duplicates(
     if target is not None:
         return _in_folder(search, as_target(target), client)
     with temporary_folder("duplicates") as folder, open_runner(client) as runner:
-        return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner, Former()))
+        return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner, NOTHING))
 
 
 def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:
     """Read all pairs and groups, before their files are deleted."""
     n_rows = search.data.n_rows
-    parts = [found.pairs.between(first, first + found.piece_rows) for first in range(0, n_rows, found.piece_rows)]
-    lower, higher = np.concatenate([np.empty((2, 0), np.int64), *(part.rows for part in parts)], axis=1)
-    arrays = {
-        "row": lower,
-        "other": higher,
-        "similarity": np.concatenate([np.empty(0), *(part.similarities for part in parts)]),
-        "group": found.groups.of(0, n_rows),
-    }
-    return Duplicates(arrays=arrays, **search.results(found, len(lower)))
+    pairs = found.pairs.between(0, n_rows)
+    arrays = dict(zip(_PAIR_COLUMNS, (*pairs.rows, pairs.similarities), strict=True))
+    return Duplicates(arrays=arrays | {"group": found.groups.of(0, n_rows)}, **search.results(found, len(pairs.keys)))
 
 
 def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -> Duplicates:
     """Search, unless the folder has the result, and commit the tables; the record comes last."""
-    source = ShardSource.of(search.data.shards)
-    specs = _table_specs(search.settings, source)
-    folder, shards = _checked_folder(search, target), search.data.manifest.shards_sha256
+    specs = _table_specs(search.settings, ShardSource.of(search.data.shards))
+    folder = _checked_folder(search, target)
     record, is_made = _earlier(search, folder)
+    if is_made and record is not None and not folder.is_remote:
+        end_search(folder, record)
     with ExitStack() as stack:
         if not is_made:
             target.open().check_writable()
-        if not is_made and not folder.is_remote:
-            place = Path(folder.url, INDEX)
-            place.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(hold(LocalStorage(str(place))))
-            record, is_made = _earlier(search, folder)  # again, since another search may have ended in between
-        if not is_made:
-            place = Path(folder.url, INDEX)
             if folder.is_remote:
                 place = Path(stack.enter_context(temporary_folder("duplicates")))
+            else:
+                place = Path(folder.url, INDEX)
+                place.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(hold(LocalStorage(str(place))))
+                record, is_made = _earlier(search, folder)  # again, since another search may have ended in between
+        if not is_made:
             index = Index.of(place, record, is_kept=not folder.is_remote)
-            groups = _in(target, folder, GROUPS).open()
-            index.begin({**search.settings, "shards": shards}, groups, resume=target.resume)
+            settings = {**search.settings, "shards": search.data.manifest.shards_sha256}
+            index.begin(settings, _in(target, folder, GROUPS).open(), resume=target.resume)
             runner = stack.enter_context(open_runner(client))
             found = search.run(index.work, runner, index.former)
             _write_tables(search, target, folder, index, found, specs, runner)
-        elif record is not None and not folder.is_remote:
-            end_search(folder, record)
     return Duplicates.open(target.path, storage_options=target.storage_options)
 
 
@@ -260,21 +253,18 @@ def _write_tables(
         withdraw(storages[GROUPS], index.former.n_shards, changed)
         index.work.write(WITHDRAWN, [])
     firsts = _first_rows_in_files(ShardSource.of(search.data.shards))
-    jobs: dict[str, Callable[..., TableJob]] = {
-        PAIRS: partial(_PairsJob, files=found.pairs),
-        GROUPS: partial(_GroupsJob, groups=found.groups, first_in_files=firsts),
-    }
-    specs = {**specs, PAIRS: replace(specs[PAIRS], piece_rows=piece_rows)}
-    n_rows = {}
-    for name in (PAIRS, GROUPS):
+
+    def write(name: str, spec: TableSpec, job: Callable[..., TableJob]) -> Manifest:
         to, stage = _in(target, folder, name), f"write {name}"
-        n_rows[name] = write_table(
-            search.data, to, specs[name], jobs[name], stage=stage, client=runner, progress=search.report
-        ).rows
-    results = Duplicates(**search.results(found, n_rows[PAIRS]))
+        return write_table(search.data, to, spec, job, stage=stage, client=runner, progress=search.report)
+
+    pairs = write(PAIRS, replace(specs[PAIRS], piece_rows=piece_rows), partial(_PairsJob, files=found.pairs))
+    write(GROUPS, specs[GROUPS], partial(_GroupsJob, groups=found.groups, first_in_files=firsts))
+    results = Duplicates(**search.results(found, pairs.rows))
     settings = {**search.settings, "shards": search.data.manifest.shards_sha256}
     stays = index.record(found, search.data.n_shards)
-    folder.replace(DUPLICATES_FILE, record_of(settings, results, stays))
+    record = {"format": 1, "settings": settings, "results": results.to_mapping(), "index": stays}
+    folder.replace(DUPLICATES_FILE, json.dumps(record, indent=1).encode() + b"\n")
     index.work.keep_only(stays["files"])
 
 
@@ -312,18 +302,13 @@ def _earlier(search: DuplicateSearch, folder: Storage) -> tuple[Record | None, b
     record = read_record(folder)
     if record is None:
         return None, False
-    found, remedy = {"keep_earlier": False, **record["settings"]}, "choose another target, or remove this one"
-    shards, index = found.pop("shards"), record.get("index")
+    found, remedy = {**record["settings"]}, "choose another target, or remove this one"
+    shards = found.pop("shards")
     must_agree(search.settings, found, folder.url, remedy)
     manifest = search.data.manifest
     if shards == manifest.shards_sha256:
         return record, is_complete(folder, record)
-    if index is None:
-        raise SpecConflictError(
-            f"{folder.url} was made by an earlier version of dkfeat, which kept nothing to which new rows are "
-            f"joined; {remedy}"
-        )
-    if shards != fingerprint(manifest.shards.sha256[: index["shards"]]):
+    if shards != fingerprint(manifest.shards.sha256[: record["index"]["shards"]]):
         raise SpecConflictError(
             f"{folder.url} holds duplicates among {record['results'].n_rows:,} rows, but {manifest.rows:,} rows of "
             f"{search.data.shards.storage.url} do not begin with these; {remedy}"
@@ -334,15 +319,12 @@ def _earlier(search: DuplicateSearch, folder: Storage) -> tuple[Record | None, b
 def _table_specs(settings: Mapping[str, Any], source: ShardSource) -> dict[str, TableSpec]:
     """Return the specs of both tables, or raise `ConfigError` as `table_schema` does."""
     remedy = "featurize with another name of that column, or without it"
-    schemas = {
-        PAIRS: table_schema(_PAIR_COLUMNS, [], source, "the table of pairs", ""),
-        GROUPS: table_schema(_GROUP_COLUMNS, [*source.kept.items()], source, "the table of groups", remedy),
-    }
-    reads: dict[str, tuple[str, ...]] = {PAIRS: (), GROUPS: tuple(source.kept)}
+    pairs = table_schema(_PAIR_COLUMNS, [], source, "the table of pairs", "")
+    groups = table_schema(_GROUP_COLUMNS, [*source.kept.items()], source, "the table of groups", remedy)
     made = partial(TableSpec, settings=settings, piece_rows=PIECE_ROWS)
     return {
-        name: made(layout=name, schema=schema, row_bytes=_ROW_BYTES[name], reads=reads[name])
-        for name, schema in schemas.items()
+        PAIRS: made(layout=PAIRS, schema=pairs, row_bytes=24, reads=()),
+        GROUPS: made(layout=GROUPS, schema=groups, row_bytes=72, reads=tuple(source.kept)),
     }
 
 

@@ -69,7 +69,8 @@ class Groups:
                     is_copy[some.rows[1] - first] = True
                 yield is_copy
 
-        self.work.write(self.names[1], marked())
+        if not self.work.has(self.names[1]):  # else pairs may be merged, and their files empty
+            self.work.write(self.names[1], marked())
         return sum(int(np.count_nonzero(self.are_copies(slice(*rows)))) for rows in self._ranges)
 
     def are_copies(self, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:

@@ -16,7 +16,8 @@ from dkfeat.engine.resolve import must_agree
 from dkfeat.errors import CommitConflictError, ShardError, TargetBusyError
 from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
 from dkfeat.neighbors.deduplication.runs import CODES, Run
-from dkfeat.neighbors.deduplication.stages import Former, Found
+from dkfeat.neighbors.deduplication.search import Found
+from dkfeat.neighbors.deduplication.stages import NOTHING, Former
 from dkfeat.neighbors.deduplication.work_files import Counts, WorkFolder
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS
@@ -45,8 +46,8 @@ class Index:
     def of(cls, folder: str | Path, record: Record | None, *, is_kept: bool) -> Self:
         """Open the index of a result; a temporary one is not kept, and knows no former search."""
         work = WorkFolder.of(folder, durable=is_kept)
-        if not is_kept or record is None or "index" not in record:
-            return cls(work, Former(), {})
+        if not is_kept or record is None:
+            return cls(work, NOTHING, {})
         found = record["results"]
         runs = tuple(Run(*bounds) for bounds in record["index"]["runs"])
         counts = Counts(found.n_candidates, found.n_compared)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +11,7 @@ import scipy.sparse as sp
 
 from dkfeat.engine.runners.base import Stopped, until_stopped
 from dkfeat.neighbors.deduplication.groups import Groups
-from dkfeat.neighbors.deduplication.work_files import (
-    FoundPairs,
-    PairFiles,
-    PairTask,
-    Part,
-    WorkFolder,
-    pair_keys,
-)
+from dkfeat.neighbors.deduplication.work_files import Counts, FoundPairs, PairFiles, Part, WorkFolder, pair_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,69 +26,62 @@ MAX_COMPARISONS = 16
 _BATCH = 65_536  # pairs that are compared at a time
 
 
-@dataclass(frozen=True, slots=True)
-class FindCopies(PairTask):
-    """Task that finds the rows of a partition whose codes are all equal; each is paired with the lowest of them."""
+def find_copies(
+    files: BandRuns, groups: Groups, similarity: float, part: Part, stopped: Callable[[], bool]
+) -> FoundPairs:
+    """Find the rows of a partition whose codes are all equal; each is paired with the lowest of them.
 
-    files: BandRuns
-    groups: Groups
-    similarity: float
-    """Estimate for equal codes."""
-
-    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
-        """See `PairTask.find`."""
-        keys = [np.empty(0, np.uint64)]
-        with self.files.opened() as files:
-            hashes, rows = _without_copies(self.groups.former, files.buckets(files.bands.n_bands, part.number))
-            while len(rows):  # a second time only where rows with other codes have the same hash
-                if stopped():
-                    raise Stopped
-                begins = np.concatenate([[True], hashes[1:] != hashes[:-1]])
-                left, right = rows[begins][np.cumsum(begins) - 1][~begins], rows[~begins]
-                equal = files.count_matches(left, right) == files.n_components
-                is_new = equal & (right >= files.n_former)
-                keys.append(pair_keys(left[is_new], right[is_new]))
-                hashes, rows = hashes[~begins][~equal], right[~equal]
-        found = np.concatenate(keys)
-        return FoundPairs(found, np.full(len(found), self.similarity), len(found), len(found))
-
-
-@dataclass(frozen=True, slots=True)
-class FindPairs(PairTask):
-    """Task that compares the rows of each bucket of a band in a partition, copies left out.
-
-    If there are too many pairs, only those that are closest in their bucket are compared.
+    `groups` has the copies that are known; pairs get the similarity, which is the estimate for equal codes.
     """
+    keys = [np.empty(0, np.uint64)]
+    with files.opened() as opened:
+        hashes, rows = _without_copies(groups.former, opened.buckets(files.bands.n_bands, part.number))
+        while len(rows):  # a second time only where rows with other codes have the same hash
+            if stopped():
+                raise Stopped
+            begins = np.concatenate([[True], hashes[1:] != hashes[:-1]])
+            left, right = rows[begins][np.cumsum(begins) - 1][~begins], rows[~begins]
+            equal = opened.count_matches(left, right) == files.n_components
+            is_new = equal & (right >= files.n_former)
+            keys.append(pair_keys(left[is_new], right[is_new]))
+            hashes, rows = hashes[~begins][~equal], right[~equal]
+    found = np.concatenate(keys)
+    return FoundPairs(found, np.full(len(found), similarity))
 
-    files: BandRuns
-    groups: Groups
-    similarities: NDArray[np.float64]
-    """Estimate for each number of equal codes."""
-    least_count: int
-    """Number of equal codes of the pairs that are found, at least."""
 
-    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
-        """See `PairTask.find`."""
-        keys, similarities = [np.empty(0, np.uint64)], [np.empty(0)]
-        n_compared, n_candidates = 0, list[int]()
-        with self.files.opened() as files:
-            numbers = range(part.start, part.stop)
-            near = chain.from_iterable(self._near(files, number, n_candidates) for number in numbers)
-            for left, right in until_stopped(_batches(near), stopped):
-                found = files.count_matches(left, right)
-                kept = found >= self.least_count
-                keys.append(pair_keys(left[kept], right[kept]))
-                similarities.append(self.similarities[found[kept]])
-                n_compared += len(found)
-        return FoundPairs(np.concatenate(keys), np.concatenate(similarities), sum(n_candidates), n_compared)
+def find_pairs(
+    files: BandRuns,
+    groups: Groups,
+    similarities: NDArray[np.float64],
+    least_count: int,
+    part: Part,
+    stopped: Callable[[], bool],
+) -> FoundPairs:
+    """Compare the rows of each bucket of a band in a partition, copies left out, by their numbers of equal codes.
 
-    def _near(self, files: BandRuns, number: int, n_candidates: list[int]) -> Iterator[NDArray[np.int64]]:
-        """Yield the pairs to compare of a band in a partition, a few at a time; append the number of candidates."""
-        hashes, rows = _without_copies(self.groups, files.buckets(*divmod(number, files.n_parts)))
-        is_new = rows >= files.n_former
-        n_candidates.append(_count_pairs(hashes) - _count_pairs(hashes[~is_new]))
-        most = MAX_COMPARISONS * (files.n_rows // files.n_parts)
-        return (rows[pairs] for pairs in _neighbors(hashes, is_new, most))
+    If there are too many pairs, only those that are closest in their bucket are compared. `similarities` has the
+    estimate for each number of equal codes; pairs are found that have `least_count` of these or more.
+    """
+    keys, estimates = [np.empty(0, np.uint64)], [np.empty(0)]
+    n_compared = n_candidates = 0
+    most = MAX_COMPARISONS * (files.n_rows // files.n_parts)
+    with files.opened() as opened:
+
+        def near() -> Iterator[NDArray[np.int64]]:
+            nonlocal n_candidates
+            for number in range(part.start, part.stop):
+                hashes, rows = _without_copies(groups, opened.buckets(*divmod(number, files.n_parts)))
+                is_new = rows >= files.n_former
+                n_candidates += _count_pairs(hashes) - _count_pairs(hashes[~is_new])
+                yield from (rows[pairs] for pairs in _neighbors(hashes, is_new, most))
+
+        for left, right in until_stopped(_batches(near()), stopped):
+            found = opened.count_matches(left, right)
+            kept = found >= least_count
+            keys.append(pair_keys(left[kept], right[kept]))
+            estimates.append(similarities[found[kept]])
+            n_compared += len(found)
+    return FoundPairs(np.concatenate(keys), np.concatenate(estimates), Counts(n_candidates, n_compared))
 
 
 def _without_copies(
@@ -225,25 +210,23 @@ def _rows_name(first: int) -> str:
     return f"rows-{first}"
 
 
-@dataclass(frozen=True, slots=True)
-class CompareExactly(PairTask):
-    """Task that keeps the pairs of a range of rows whose exact similarity is at least the threshold."""
-
-    candidates: PairFiles
-    rows: StoredRows
-    fitted: SampledMap
-    threshold: float
-
-    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
-        """See `PairTask.find`."""
-        found = self.candidates.between(part.start, part.stop)
-        lower, higher = found.rows
-        exact = np.empty(len(lower))
-        for at in until_stopped(range(0, len(lower), _COMPARED), stopped):
-            some = slice(at, at + _COMPARED)
-            numbers, positions = np.unique(np.concatenate([lower[some], higher[some]]), return_inverse=True)
-            left, right = np.split(positions.ravel(), 2)
-            X = self.rows.take(numbers)
-            exact[some] = self.fitted.exact_pairs(X, X, left, right)
-        kept = exact >= self.threshold
-        return FoundPairs(found.keys[kept], exact[kept], len(exact), len(exact))
+def compare_exactly(
+    candidates: PairFiles,
+    rows: StoredRows,
+    fitted: SampledMap,
+    threshold: float,
+    part: Part,
+    stopped: Callable[[], bool],
+) -> FoundPairs:
+    """Return the pairs of a range of rows whose exact similarity is at least the threshold."""
+    found = candidates.between(part.start, part.stop)
+    lower, higher = found.rows
+    exact = np.empty(len(lower))
+    for at in until_stopped(range(0, len(lower), _COMPARED), stopped):
+        some = slice(at, at + _COMPARED)
+        numbers, positions = np.unique(np.concatenate([lower[some], higher[some]]), return_inverse=True)
+        left, right = np.split(positions.ravel(), 2)
+        X = rows.take(numbers)
+        exact[some] = fitted.exact_pairs(X, X, left, right)
+    kept = exact >= threshold
+    return FoundPairs(found.keys[kept], exact[kept])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from dkfeat.theory.bands import Bands
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.store.storage.base import Storage
 
 PAIRS, GROUPS = "pairs", "groups"
@@ -142,7 +140,9 @@ class Duplicates:
     def _column(self, table: str, name: str) -> NDArray[Any]:
         if self.folder is None:
             return np.asarray(self.arrays[name])
-        return np.concatenate([*column_parts(self.arrays[table], name)])
+        shards, verifies = self.arrays[table].shards, self.arrays[table].verifies
+        parts = (shards.read(entry, verifies, only=(name,)).kept[name] for entry in shards.manifest.shards)
+        return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
 
     @property
     def chain_note(self) -> str:
@@ -157,12 +157,6 @@ class Duplicates:
     def to_mapping(self) -> dict[str, Any]:
         """Return settings and numbers as plain values."""
         return {**{name: getattr(self, name) for name in _RESULTS}, "bands": list(self.bands)}
-
-
-def column_parts(table: ShardDataset, name: str) -> Iterator[NDArray[Any]]:
-    """Yield the values of a column of a table, shard by shard."""
-    for entry in table.manifest.shards:
-        yield table.shards.read(entry, table.verifies, only=(name,)).kept[name].to_numpy(zero_copy_only=False)
 
 
 _RESULTS = tuple(item.name for item in fields(Duplicates) if item.name not in ("folder", "arrays"))
@@ -183,7 +177,7 @@ class Record(TypedDict):
     format: Literal[1]
     settings: dict[str, Any]
     results: Duplicates
-    index: NotRequired[IndexRecord]
+    index: IndexRecord
 
 
 def is_complete(folder: Storage, record: Record | None) -> bool:
@@ -205,9 +199,3 @@ def read_record(folder: Storage) -> Record | None:
         return typed(parse_object(text, where), Record, where)
     except ShardError as fault:
         raise ShardError(f"{fault}: not as this version of dkfeat writes it; choose another folder") from None
-
-
-def record_of(settings: Mapping[str, Any], found: Duplicates, index: IndexRecord) -> bytes:
-    """Return the text of a record."""
-    record = {"format": 1, "settings": settings, "results": found.to_mapping(), "index": index}
-    return json.dumps(record, indent=1).encode() + b"\n"

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
-from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys, sought_keys
 from dkfeat.compiled.sampling.codes import count_pair_matches, countable_bits, in_whole_bytes
 from dkfeat.engine.runners.base import until_stopped
 from dkfeat.errors import CommitError
-from dkfeat.neighbors.scan import code_blocks
+from dkfeat.neighbors.scan import code_rows
 from dkfeat.store.storage.base import faults_as
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dkfeat.blocks import PackedCodes
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.neighbors.deduplication.work_files import WorkFolder
     from dkfeat.theory.bands import Bands
@@ -159,11 +159,8 @@ class BandRuns:
         if self.work.has(run.name):
             return
         keys = np.empty((self.bands.n_bands + 1, run.n_rows), np.uint64)
-        stop, start = np.searchsorted(data.first_rows, [run.stop, run.first + 1]).tolist()
-        blocks = chain.from_iterable(code_blocks(data, shard) for shard in range(start - 1, stop))
-        for first, packed in until_stopped(blocks, stopped):
-            some = slice(max(run.first - first, 0), max(run.stop - first, 0))
-            self._add(keys, run.first, first + some.start, PackedCodes(packed.codes[some], packed.empty[some]))
+        for at, packed in until_stopped(code_rows(data, *run), stopped):
+            self._add(keys, run.first, at, packed)
         with self._codes_file() as file:
             if self.work.storage.durable:
                 os.fsync(file.fileno())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -121,6 +120,13 @@ class Part(NamedTuple):
     stop: int
 
 
+class Counts(NamedTuple):
+    """Numbers of pairs that were candidates, and of those of them that were compared."""
+
+    n_candidates: int = 0
+    n_compared: int = 0
+
+
 class FoundPairs(NamedTuple):
     """Pairs of rows with their similarities, and how many pairs were looked at."""
 
@@ -128,10 +134,7 @@ class FoundPairs(NamedTuple):
     """Shape (n_pairs,): the higher row of each pair in the upper 32 bits, the lower one in the others."""
     similarities: NDArray[np.float64]
     """Shape (n_pairs,)."""
-    n_candidates: int = 0
-    """Number of pairs that were candidates."""
-    n_compared: int = 0
-    """Number of these that were compared."""
+    counts: Counts = Counts()
 
     @property
     def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -146,13 +149,6 @@ def pair_keys(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.u
     return keys
 
 
-class Counts(NamedTuple):
-    """Numbers of pairs that were looked at, see `FoundPairs`."""
-
-    n_candidates: int = 0
-    n_compared: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class PairFiles:
     """Files of pairs, sorted by their keys; a pair may be in several files, with the same similarity."""
@@ -163,10 +159,9 @@ class PairFiles:
     def write(self, name: str, found: FoundPairs) -> Counts:
         """Create a file of pairs, which are in any order and different."""
         order = np.argsort(found.keys)
-        head = np.array([found.n_candidates, found.n_compared], np.int64).view(np.uint64)
-        similarities = found.similarities[order].view(np.uint64)
-        self.work.write(name, [head, found.keys[order], similarities])
-        return Counts(found.n_candidates, found.n_compared)
+        columns = found.keys[order], found.similarities[order].view(np.uint64)
+        self.work.write(name, [np.array(found.counts, np.int64), *columns])
+        return found.counts
 
     def counts(self, name: str) -> Counts:
         """Return the counts of a file."""
@@ -196,16 +191,18 @@ class PairFiles:
         return f"merged-{self.names[part.start]}"
 
     def merge(self, part: Part, stopped: Callable[[], bool]) -> None:
-        """Write the pairs of a part of the files, each once, into one file, unless it is written."""
+        """Write the pairs of a part of the files, each once, into one file, unless it is written, and empty them."""
         name = self.merged_name(part)
-        if self.work.has(name):
-            return
         with self.work.opened() as work:
             some = PairFiles(work, self.names[part.start : part.stop])
             ranges = some._ranges()
+            if self.work.has(name):  # else the files were not empty when they were opened just before
+                return
             keys = (some.between(*each).keys for each in until_stopped(ranges, stopped))
             similarities = (some.between(*each).similarities.view(np.uint64) for each in until_stopped(ranges, stopped))
             self.work.write(name, chain([np.zeros(2, np.uint64)], keys, similarities))
+            for each in some.names:  # their counts stay, by which their tasks are known to be done
+                self.work.write(each, [work.values(each, np.uint64)[:2]])
 
     def _ranges(self) -> list[tuple[int, int]]:
         """Divide the rows into ranges that have few pairs."""
@@ -226,6 +223,8 @@ class PairTask:
 
     pairs: PairFiles
     """Files of the tasks, in the order of the numbers of their parts."""
+    find: Callable[[Part, Callable[[], bool]], FoundPairs]
+    """Finds the pairs of a part; `Stopped` is raised if the other argument returns True."""
 
     def __call__(self, part: Part, stopped: Callable[[], bool]) -> Counts:
         """See `dkfeat.engine.runners.base.Runner.run`."""
@@ -233,7 +232,3 @@ class PairTask:
         if self.pairs.work.has(name):
             return self.pairs.counts(name)
         return self.pairs.write(name, self.find(part, stopped))
-
-    @abstractmethod
-    def find(self, part: Part, stopped: Callable[[], bool]) -> FoundPairs:
-        """Find the pairs of a part."""

@@ -181,8 +181,9 @@ class Batch:
         ------
         CommitError
             If shards are missing, listed twice or of another size than reported, if a committed shard was lost
-            meanwhile or was made again with other bytes, if the spec, the landmarks or the previous manifest was
-            deleted meanwhile, or if the storage fails.
+            meanwhile (in an object store, where these are not listed again, the next run finds that) or was made again
+            with other bytes, if the spec, the landmarks or the previous manifest was deleted meanwhile, or if the
+            storage fails.
         CommitConflictError
             If another run committed first.
         """

@@ -119,7 +119,6 @@ class _Spec(TypedDict, total=False):
     neighbors: dict[str, Any]
     pairs: dict[str, Any]
     groups: dict[str, Any]
-    index: dict[str, Any]
 
 
 def columns_of(spec: Mapping[str, Any]) -> int:
@@ -189,7 +188,10 @@ def no_data_set(storage: Storage) -> ShardError:
     """Make the error to raise for a folder without a spec, which says what the folder is instead."""
     kind = kind_of(storage)
     if kind not in (None, "a run"):
-        return ShardError(f"{storage.url} holds {show_kind(kind)}, not a data set as `dkfeat featurize` writes it")
+        tables = f"; its tables are {storage.url}/groups and {storage.url}/pairs" if kind == "duplicates" else ""
+        return ShardError(
+            f"{storage.url} holds {show_kind(kind)}, not a data set as `dkfeat featurize` writes it{tables}"
+        )
     if not storage.is_remote and not Path(storage.url).exists():
         return ShardError(f"{storage.url}: there is no such folder")
     return ShardError(

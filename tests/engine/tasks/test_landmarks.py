@@ -212,9 +212,9 @@ def test_source_that_shrinks_after_the_scan__is_refused(source):
     scan = dkfeat.scan(source)
     scanned = source.resolve(scan)
     split = scan.splits[0]
-    task = landmarks.TakeRows(scanned, {0: np.array([0, scan.rows_per_split[0]])})
+    positions = {0: np.array([0, scan.rows_per_split[0]])}
     with pytest.raises(SpecConflictError, match="rows were read, but it had more than"):
-        task(split, lambda: False)
+        landmarks.take_of_split(scanned, positions, split, lambda: False)
 
 
 def test_plan__tells_that_landmarks_are_drawn(source, golden):
