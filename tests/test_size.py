@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_967
-MOST_MODULES = 221
-MOST_TEST_LINES = 39_545
+MOST_CODE = 31_853
+MOST_MODULES = 222
+MOST_TEST_LINES = 39_592
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
