@@ -20,13 +20,13 @@ from dkfeat.store.manifest.manifest import Manifest
 
 def check_memory(url: str, manifest: Manifest, files: Iterable[SourceFile]) -> None:
     """Raise `SpecConflictError` if a data set, or only one of it and a source, has rows in memory, and others."""
-    recorded = [entry.identity for entry in manifest.sources[:1]]
-    found = [file.identity for file in files]
-    if any(each[:1] and each[0]["name"] == MEMORY for each in (recorded, found)) and found != recorded:
-        of = "other rows in memory" if recorded[0]["name"] == MEMORY else "files"
+    recorded, found = ([each.identity for each in records] for records in (manifest.sources[:1], files))
+    was, now = ({each["name"] for each in records} == {MEMORY} for records in (recorded, found))
+    if (was or now) and found != recorded:
+        of = f"{'other ' * now}rows in memory" if was else "files"
         raise SpecConflictError(
-            f"{url} has the features of {of}; rows in memory are known by their SHA-256 alone, so that a target has "
-            "those of one call and no later batches: choose another target, or keep the rows in Parquet files"
+            f"{url} has the features of {of}; rows in memory are known by their SHA-256 alone, so a target has those "
+            "of one call, no later batches, and no inputs to verify: choose another target, or keep the rows in files"
         )
 
 

@@ -19,12 +19,11 @@ from dkfeat.sources.digest import MEMORY
 from tests.engine.featurize.memory_rows import DRIVER, partition, table
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import assert_dataset_whole, dataset_state
-
-TEXT = {"note": "word 1-2"}
+from tests.sources.parquet.rows import feature_columns, write
 
 
 def encoder():
-    return dkfeat.TableEncoder(text=TEXT)
+    return dkfeat.TableEncoder(text={"note": "word 1-2"})
 
 
 def shard_bytes(target):
@@ -54,25 +53,17 @@ def test_tables__have_the_shards_of_an_equal_file(tmp_path, from_file):
 @pytest.mark.parametrize("name", ["array", "float64", "csr", "csc", "dask", "dask_csr"])
 def test_arrays__have_the_shards_of_an_equal_file(tmp_path, tiny_rows, name):
     X, y = tiny_rows
-    dense = X.toarray()
-    columns = {"features": pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), X.shape[1]), "label": y}
-    is_sparse = name in ("csr", "csc", "dask_csr")
-    if is_sparse:
-        items = {"indices": X.indices, "values": X.data}
-        columns |= {key: pa.ListArray.from_arrays(X.indptr, pa.array(each)) for key, each in items.items()}
-        del columns["features"]
-    pq.write_table(pa.table(columns), tmp_path / MEMORY)
-    source = dkfeat.ParquetSource(str(tmp_path / MEMORY), n_features=X.shape[1])
-    featurized(source, tmp_path / "file")
-    blocks = da.from_array(dense, chunks=(len(y), 100))
-    rows = {
-        "array": dense,
-        "float64": np.asfortranarray(dense, np.float64),
-        "csr": X,
-        "csc": X.tocsc(),
-        "dask": blocks,
-        "dask_csr": blocks.map_blocks(sparse.csr_matrix),
+    blocks = da.from_array(X.toarray(), chunks=(len(y), 100))
+    rows, layout = {
+        "array": (X.toarray(), "fixed_size_list"),
+        "float64": (np.asfortranarray(X.toarray(), np.float64), "fixed_size_list"),
+        "csr": (X, "pairs"),
+        "csc": (X.tocsc(), "pairs"),
+        "dask": (blocks, "fixed_size_list"),
+        "dask_csr": (blocks.map_blocks(sparse.csr_matrix), "pairs"),
     }[name]
+    path = write(tmp_path / MEMORY, {**feature_columns(X, layout), "label": y})
+    featurized(dkfeat.ParquetSource(path, n_features=X.shape[1]), tmp_path / "file")
     labels = da.from_array(y, chunks=len(y)) if name.startswith("dask") else y
     featurized(dkfeat.TableSource(rows, labels), tmp_path / "memory")
     assert shard_bytes(tmp_path / "memory") == shard_bytes(tmp_path / "file")
@@ -102,12 +93,14 @@ def test_rows__again_do_nothing_and_others_conflict(tmp_path):
         assert featurized(same, target, encoder=encoder()).number == 1
     assert dataset_state(target) == before
     swapped = table().iloc[[1, 0, *range(2, 60)]]
-    for other in (swapped, table()[:-1], table().assign(age=1), file):
+    for other in (swapped, table()[:-1], table().assign(age=1)):
         with pytest.raises(SpecConflictError, match="has the features of other rows in memory; rows"):
             featurized(other, target, on_changed_source="keep")
+    with pytest.raises(SpecConflictError, match="has the features of rows in memory; rows"):
+        featurized(file, target, on_changed_source="keep")
     with pytest.raises(SpecConflictError, match="has the features of files"):
         featurized(table(), tmp_path / "file")
-    with pytest.raises(SpecConflictError, match="has the features of other rows in memory"):
+    with pytest.raises(SpecConflictError, match="has the features of rows in memory; rows"):
         dkfeat.verify_inputs(target, file)
     assert dkfeat.verify_inputs(target, small).problems == ()
     later = featurized(table(20, seed=1), tmp_path / "later", map=None, like=target)  # other rows, elsewhere
