@@ -138,6 +138,11 @@ def unpack_array(data: bytes, where: str) -> NDArray[Any]:
     return np.frombuffer(data, dtype, offset=member.tell()).reshape(shape, order="F" if fortran else "C")
 
 
+_BUFFER = (
+    4096  # bytes of a column that are read at a time; without one, the first column is read before others are begun
+)
+
+
 class _Unread(io.BytesIO):
     """File of a certain size whose bytes nobody may read."""
 
@@ -178,13 +183,16 @@ def check_footer(metadata: Any, size: int, leaves: Sequence[int]) -> None:
 
     groups, source = range(metadata.num_row_groups), _Unread()
     source.size = size
-    file = pq.ParquetFile(pa.PythonFile(source, mode="r"), metadata=metadata, pre_buffer=True)
-    try:
-        file.reader.read_row_groups([*groups], column_indices=[*leaves], use_threads=False)
-    except Exception as error:
-        if not source.is_reached:
-            raise
-        error.__traceback__ = None  # pyarrow keeps the error with the file, which its frames would keep alive
+    # in this thread: one of pyarrow's that still has the error when Python ends aborts the process
+    file = pq.ParquetFile(pa.PythonFile(source, mode="r"), metadata=metadata, pre_buffer=False, buffer_size=_BUFFER)
+    for group in groups:
+        source.is_reached = False
+        try:
+            file.reader.read_row_groups([group], column_indices=[*leaves], use_threads=False)
+        except Exception as error:
+            if not source.is_reached:
+                raise
+            error.__traceback__ = None  # pyarrow keeps the error with the file, which its frames would keep alive
     for leaf in leaves:
         kinds = {metadata.row_group(group).column(leaf).physical_type for group in groups}
         if kinds - {metadata.schema.column(leaf).physical_type}:

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import io
 import struct
+import threading
 import time
 import zipfile
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dkfeat import archives
 from dkfeat.archives import archive_sha256, check_footer, pack_arrays, unpack_arrays
 from dkfeat.errors import ShardError
 
@@ -114,6 +116,21 @@ def test_check_footer__leaves_no_file_open():
     before = open_files()
     check_footer(metadata, written.tell(), [0])
     assert open_files() == before
+
+
+def test_check_footer__reads_in_this_thread(monkeypatch):
+    """A thread of pyarrow that still has the error when Python ends aborts the process, once in dozens of times."""
+    written, threads = io.BytesIO(), []
+
+    def read(*_):
+        threads.append(threading.get_ident())
+        raise EOFError
+
+    monkeypatch.setattr(archives._Unread, "read", read)
+    pq.write_table(pa.table({"a": range(9), "b": range(9)}), written, row_group_size=3)
+    with pytest.raises(EOFError):
+        check_footer(pq.ParquetFile(written).metadata, written.tell(), [0, 1])
+    assert threads == [threading.get_ident()]
 
 
 def open_files():
