@@ -152,6 +152,7 @@ def test_output__in_an_encoding_without_some_characters(words):
     assert (done.returncode, b"Traceback" in done.stderr) == (0 if "--help" in words else 3, False)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this device")
 def test_log__that_is_lost_on_a_full_disk_ends_no_run(tmp_path):
     (tmp_path / "rows.svm").write_text("+1 1:0.5\n-1 2:1\n")

@@ -87,6 +87,7 @@ def test_max__divides_by_the_largest_magnitude_of_either_sign():
     assert tiny.data[0] > 0
 
 
+@pytest.mark.slow
 def test_rank__is_that_of_a_column_of_zeros_in_a_table():
     values = np.random.default_rng(0).standard_normal(2700) * (np.arange(2700) % 3 == 0)
     encoder = dkfeat.TableEncoder(random_state=0).fit(table := pa.table({"rare": values}))

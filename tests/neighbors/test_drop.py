@@ -63,6 +63,7 @@ def test_rows__that_are_kept_have_all_their_columns(tmp_path, layout):
     assert manifest.n_empty_rows == n_empty >= 2
 
 
+@pytest.mark.slow
 def test_model__reads_rows_as_one_of_the_whole_data_set(tmp_path):
     data = featurized(tmp_path, multilabel=False)
     drop(data, np.array(KEPT), tmp_path / "distinct")

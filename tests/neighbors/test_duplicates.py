@@ -113,6 +113,7 @@ def test_duplicates__recall_is_that_of_the_s_curve(tmp_path):
     assert found.expected_recall >= 0.95
 
 
+@pytest.mark.slow
 def test_duplicates__many_equal_rows_take_one_comparison_each(tmp_path):
     n = 200_000
     (tmp_path / "rows.svm").write_text("1 0:1 1:2\n1 0:4 2:1\n" + "1 0:1 1:2\n" * n)

@@ -58,6 +58,7 @@ def files_of(out):
     return {path.relative_to(out): path.read_bytes() for path in paths}
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     night_of=st.lists(st.integers(0, 3), min_size=N_FILES, max_size=N_FILES),
@@ -182,6 +183,7 @@ def test_too_many_new_pairs__leave_the_earlier_result(files, tmp_path):
             assert tables(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one", "copy"])
 def test_other_new_rows__after_an_interrupted_search(name, files, tmp_path):
     one, out, folder = tmp_path / "one", tmp_path / "out", tmp_path / name

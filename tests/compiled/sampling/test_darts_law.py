@@ -67,6 +67,7 @@ def agreement():
     return similarities(*zip(*pairs, strict=True)), same, codes
 
 
+@pytest.mark.slow
 def test_law__pairs_cover_all_similarities(agreement):
     assert len(agreement[0]) == 250
     assert_cover(agreement[0])

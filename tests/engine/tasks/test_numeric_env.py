@@ -99,6 +99,7 @@ featurized(source_of(Path(sys.argv[1])), Path(sys.argv[2]), map=FOURIER, schedul
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logs", [True, False], ids=["with-log", "without-log"])
 def test_killed_run_in_another_environment__is_recorded_by_the_run_that_resumes_it(tiny_folder, tmp_path, logs):
     target = tmp_path / "out"

@@ -198,6 +198,7 @@ def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, folder, t
     assert sorted(path.name for path in (tmp_path / "state").iterdir()) == [CURRENT, FORMER]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("C-13")
 def test_train__a_second_one_on_a_checkpoint_names_the_first(folder, tmp_path):
     state = tmp_path / "state"
