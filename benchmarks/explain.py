@@ -14,6 +14,7 @@ import os
 import statistics
 import sys
 import time
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -66,9 +67,16 @@ def speed(report, *, quick):
         "darts, 47,236 columns, CSR": (dkfeat.DartFeatures(1024, random_state=0), rcv1, 2),
         "MinHash, 47,236 columns, CSR": (dkfeat.MinHashFeatures(1024, random_state=0), sets, 2),
     }
+    rng = np.random.default_rng(0)
+    values = {f"number {at}": rng.normal(size=n_rows) for at in range(10)}
+    frame = pd.DataFrame(values | {f"word {at}": rng.integers(0, 5 << at, n_rows).astype(str) for at in range(10)})
+    encoder = dkfeat.TableEncoder(random_state=0).fit(frame)
+    encoded = dkfeat.GCWSFeatures(1024, random_state=0).fit_width(encoder.n_features_out)
     print(f"{'k = 1,024, microseconds a row':<40}{'predict':>10}{'explain':>10}{'times':>8}")
-    for name, (features, rows, n_classes) in cases.items():
-        found = pairs_of(modelled(features.fit(rows), n_classes), rows, repeats)
+    models = {name: (modelled(each.fit(rows), n_classes), rows) for name, (each, rows, n_classes) in cases.items()}
+    models["GCWS, table of 20 columns"] = replace(modelled(encoded), encoder=encoder), frame
+    for name, (model, rows) in models.items():
+        found = pairs_of(model, rows, repeats)
         times = statistics.median(explain / predict for predict, explain in found)
         predicted, explained = (statistics.median(each) / n_rows * 1e6 for each in zip(*found, strict=True))
         report.emit(name, predict_us=round(predicted, 2), explain_us=round(explained, 2), times=round(times, 2))

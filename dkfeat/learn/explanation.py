@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -48,10 +49,13 @@ class _Columns(NamedTuple):
 
     keys: NDArray[np.int64]
     """As in `_Sums`, ascending."""
-    names: Sequence[Any]
-    values: Sequence[str | None] | None
-    """Of a table: the n-gram or entry of a list that the column stands for, if any."""
     is_dense: bool
+    names: Sequence[Any] = ()
+    """Of columns of numbers."""
+    encoder: Any = None
+    """Of a table."""
+    single: Any = None
+    """Mask of the columns of a table with one value a row."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -86,7 +90,7 @@ class Explanation:
 
         An n-gram or an entry of a list is a column of its own, such as ``body=free money``.
         """
-        return np.array(self._columns.names, object)
+        return np.array(self._named[0], object)
 
     @property
     def contributions(self) -> Any:
@@ -130,7 +134,7 @@ class Explanation:
     def ranked(self) -> dict[Any, float]:
         """Return the importance of each column, the largest first; equal ones in the order of the columns."""
         found = self.importances
-        return {self._columns.names[at]: float(found[at]) for at in np.argsort(-found, kind="stable")}
+        return {self._named[0][at]: float(found[at]) for at in np.argsort(-found, kind="stable")}
 
     def row(self, number: int) -> list[dict[str, Any]]:
         """Return the contributions to one row's score, or to its largest score, with the largest magnitudes first.
@@ -148,7 +152,7 @@ class Explanation:
         own = slice(*self._sums.indptr[number : number + 2])
         columns, sums = self._sums.keys[own], self._sums.sums[own]
         sums = sums[:, (sums.sum(axis=0) + self._intercepts).argmax()]
-        values, names = self._values_at(np.full(len(columns), number), columns), self._columns.names
+        values, names = self._values_at(np.full(len(columns), number), columns), self._named[0]
         order = np.argsort(-np.abs(sums), kind="stable")
         return [{"column": names[columns[at]], "value": values[at], "contribution": float(sums[at])} for at in order]
 
@@ -162,7 +166,7 @@ class Explanation:
             several scores; column; contribution; and value, of the row in the column: a number, or text for tables.
         """
         rows, columns, parts = self._sums.rows, self._sums.keys, []
-        values = pa.array(self._values_at(rows, columns), pa.float64() if self._columns.values is None else pa.string())
+        values = pa.array(self._values_at(rows, columns), pa.string() if self._columns.encoder else pa.float64())
         for at, sums in enumerate(self._sums.sums.T):
             classes = {"class": pa.repeat(self.classes[at], len(rows))} if len(self.classes) else {}
             names = self.columns[columns].astype(str)
@@ -175,17 +179,30 @@ class Explanation:
 
     def _values_at(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Any:
         """Return values of the explained rows: numbers, or text of tables."""
-        if self._columns.values is None:
+        if self._columns.encoder is None:
             return np.asarray(self._rows[rows, self._columns.keys[columns]], np.float64).reshape(-1).tolist()
-        found = np.empty(len(rows), object)
+        found, (names, held) = np.empty(len(rows), object), self._named
         for column in np.unique(columns).tolist():
-            at, value = columns == column, self._columns.values[column]
+            at, value = columns == column, held[column]
             if value is None and self._rows is not None:
-                cells = self._rows[self._columns.names[column]].take(pa.array(rows[at])).to_pylist()
+                cells = self._rows[names[column]].take(pa.array(rows[at])).to_pylist()
                 found[at] = [None if cell is None else str(cell) for cell in cells]
             else:
                 found[at] = value
         return found.tolist()
+
+    @cached_property
+    def _named(self) -> tuple[Sequence[Any], Sequence[str | None]]:
+        """Names of the columns, and the n-gram or entry of a list that each stands for, if any."""
+        keys, _, names, encoder, single = self._columns
+        if encoder is None:
+            return names, ()
+        values, names = [], []
+        for name, key, own in zip(encoder.name_of(keys, self._rows), keys.tolist(), single.tolist(), strict=True):
+            other = name.part if name.part == "missing" else f"{name.part} {key}"
+            values.append(None if own else name.value or other)
+            names.append(name.column if own else f"{name.column}={values[-1]}")
+        return names, values
 
 
 def _totals(places: NDArray[np.int64], sums: NDArray[np.float64], size: int) -> NDArray[np.float64]:
@@ -215,7 +232,7 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
             totals, n_rows = totals + _totals(at[known], part.sums[known], len(totals)), n_rows + part.n_rows
     if not min(n_rows, found.n_rows):
         raise InputError("there are no rows to explain, or none for the baseline; give one or more")
-    if columns.values is None:
+    if columns.encoder is None:
         rows = csr_matrix(rows) if issparse(rows) else np.asarray(rows)
     else:
         rows = None if issparse(rows) else pa.Table.from_batches(read_table(rows))
@@ -267,12 +284,7 @@ def _columns_of(model: Any, rows: Any, keys: NDArray[np.int64]) -> _Columns:
         if given is None and model.input_spec.get("features_as") == "columns":
             given = model.input_spec["features"]
         names = keys.tolist() if given is None or len(given) != len(keys) else list(given)
-        return _Columns(keys, names, None, not issparse(rows))
+        return _Columns(keys, not issparse(rows), names)
     single, is_dense = model.encoder.single_columns()
     keys = np.union1d(single, keys)
-    values, names = [], []
-    found = model.encoder.name_of(keys, None if issparse(rows) else rows)
-    for name, key, own in zip(found, keys.tolist(), np.isin(keys, single).tolist(), strict=True):
-        values.append(None if own else name.value or (name.part if name.part == "missing" else f"{name.part} {key}"))
-        names.append(name.column if own else f"{name.column}={values[-1]}")
-    return _Columns(keys, names, values, is_dense)
+    return _Columns(keys, is_dense, encoder=model.encoder, single=np.isin(keys, single))

@@ -25,8 +25,8 @@ from dkfeat.theory.fourier import gcws_variance
 from dkfeat.validation import MAX_POWER, check_choice, check_real
 
 _INT32_MAX = 2**31 - 1
-_TRACED, _TRACED_WIDE, _WIDE = 2**20, 2**23, 4096
-"""Number of samples whose coordinates are in memory at a time, and that for rows of more than `_WIDE` columns.
+_TRACED, _TRACED_RARE = 2**20, 2**23
+"""Number of samples whose coordinates are in memory at a time, and that where few rows share a column.
 
 A table of GCWS then serves more rows, which outweighs that the coordinates leave the caches.
 """
@@ -243,8 +243,9 @@ class SampledMap(FeatureMap):
         The coordinates are those of rows that are not empty; the next block overwrites them.
         """
         X, n_components = self._check_rows(X), self._fitted.params["n_components"]
-        traced = _TRACED if self.n_features_in_ <= _WIDE else _TRACED_WIDE
-        step = max(1, min(traced // n_components, X.shape[0]))
+        drawn = X.indices[: X.indptr[min(X.shape[0], 100)]] if sp.issparse(X) else ()
+        most = _TRACED_RARE if 10 * len(np.unique(drawn)) > len(drawn) else _TRACED
+        step = max(1, min(most // n_components, X.shape[0]))
         buffer = np.empty((step, n_components), np.int64)
         for first in range(0, max(X.shape[0], 1), step):
             with RowsFrom(first):

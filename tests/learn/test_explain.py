@@ -213,12 +213,15 @@ def test_explain__sources_are_explained_as_their_rows(tmp_path, table):
     [dkfeat.FourierFeatures(8), dkfeat.LaplaceFeatures(8), dkfeat.MaclaurinFeatures(8), dkfeat.NystroemFeatures(8)],
     ids=str,
 )
-def test_explain__features_of_several_columns_have_no_explanation(unfitted):
+def test_explain__features_of_several_columns_have_no_explanation(unfitted, tmp_path):
     X = np.abs(rows_for(MAPS[0]))
     fitted = unfitted.fit(X)
     model = random_model(fitted, map_arrays=fitted._fitted_arrays())
     with pytest.raises(ConfigError, match=r"no sum over columns, .*train a model on codes"):
         model.importances(X)
+    text = str(write_rows(tmp_path / "rows.svm", sp.csr_matrix(X), np.arange(len(X)) % 2))
+    source = dkfeat.LibsvmSource(text, n_features=7, zero_based=False, label_dtype="int64")
+    assert "no sum over columns" in dkfeat.evaluate(model, source, progress=False).explanation
 
 
 def test_explain__wrong_rows_are_errors(table):

@@ -22,12 +22,16 @@ def _slot(column, keys, shift):
 
 
 @kernel
-def _add_weights(indptr, columns, packed, empty, i_star, bits, weights, codes, keys, entries, shift, sums):
+def _add_weights(indptr, columns, packed, empty, i_star, bits, weights, codes, slots, entries, sums):
     n_components, n_outputs = i_star.shape[1], weights.shape[1]
     for row in range(i_star.shape[0]):
         if empty[row]:
             continue
         unpack_row(packed, row, n_components, bits, codes, 0)
+        bits_of_slots = 3  # more than four slots for each entry: most columns are found in the first one
+        while (indptr[row + 1] - indptr[row]) << 2 >= 1 << bits_of_slots:
+            bits_of_slots += 1
+        keys, shift = slots[: 1 << bits_of_slots], np.uint64(_WORD_BITS - bits_of_slots)
         keys[:] = -1
         for p in range(indptr[row], indptr[row + 1]):
             slot = _slot(np.int64(columns[p]), keys, shift)
@@ -74,11 +78,10 @@ def add_weights(
     >>> add_weights(np.array([0, 2]), np.array([4, 9]), packed, np.array([False]), i_star, 1, weights).tolist()
     [[2.0], [1.0]]
     """
-    n_components, n_slots = i_star.shape[1], 2 << int(np.diff(indptr).max(initial=1)).bit_length()
+    n_components, n_slots = i_star.shape[1], 8 << int(np.diff(indptr).max(initial=1)).bit_length()
     sums = np.zeros((len(columns), weights.shape[1]))
-    shift = np.uint64(_WORD_BITS + 1 - n_slots.bit_length())
     buffers = np.empty(n_components, np.int64), np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
     of_columns = np.int32 if columns.dtype == np.int32 else np.int64
     rows = owned(indptr, np.int64), owned(columns, of_columns), owned(packed), owned(empty), owned(i_star)
-    _add_weights(*rows, bits, weights, *buffers, shift, sums)
+    _add_weights(*rows, bits, weights, *buffers, sums)
     return sums
