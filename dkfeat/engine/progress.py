@@ -50,10 +50,6 @@ class ProgressState(StageLog):
     def _speeds(self) -> str:
         return f"{self.rows_per_second:,.0f} rows/s, {self.bytes_per_second / 1e6:,.1f} MB/s"
 
-    @property
-    def _done(self) -> str:
-        return f"{self.tasks:,} of {counted(self.total_tasks, 'split')}, {counted(self.rows, 'row')}"
-
     def describe(self) -> str:
         """Format the state as one line.
 
@@ -63,7 +59,8 @@ class ProgressState(StageLog):
         ...               total_bytes=80_000_000, seconds=3.0).describe()
         'featurize: 3 of 4 splits, 90,000 rows, 30,000 rows/s, 20.0 MB/s, 0:01 left'
         """
-        return f"{self.stage}: {self._done}, {self.pace}"
+        done = f"{self.tasks:,} of {counted(self.total_tasks, 'split')}, {counted(self.rows, 'row')}"
+        return f"{self.stage}: {done}, {self.pace}"
 
     def describe_end(self) -> str:
         """Format the state of a finished stage as one line.

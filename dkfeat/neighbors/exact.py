@@ -207,10 +207,8 @@ class RowsOfSource:
             first, (last, entry) = self.pieces[split.number][0][0], self.pieces[split.number][-1]
             return bool(np.searchsorted(numbers, first) < np.searchsorted(numbers, last + entry.rows))
 
-        def done(split: Split, result: Any) -> None:
-            found[split.number] = result
-
-        runner.run(task, [split for split in self.splits if has_rows(split)], done)
+        some = [split for split in self.splits if has_rows(split)]
+        runner.run(task, some, lambda split, result: found.update({split.number: result}))
         return found
 
 

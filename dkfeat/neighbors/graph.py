@@ -18,7 +18,7 @@ from dkfeat.errors import CommitError
 from dkfeat.maps._kernel_estimates import Codes
 from dkfeat.messages import percent
 from dkfeat.neighbors.deduplication.runs import CODES, BandRuns
-from dkfeat.neighbors.deduplication.stages import Stages, cut, parts_of_bands
+from dkfeat.neighbors.deduplication.stages import Former, Stages, cut, parts_of_bands
 from dkfeat.neighbors.deduplication.work_files import Counts, FoundPairs, PairFiles, Part, WorkFolder
 from dkfeat.neighbors.scan import ShardScan
 from dkfeat.store.storage.base import faults_as
@@ -132,7 +132,8 @@ def make_graph(folder: str, scan: ShardScan, runner: Runner, reporter: Progress)
     data, work = scan.data, WorkFolder.of(folder, durable=False)
     n_rows, codes, stages = data.n_rows, Codes.of(data.spec["map"]), Stages(work, runner, reporter)
     n_codes = min(codes.n_components, ceil(log(n_rows, 2) / codes.bits))  # buckets have few rows by chance
-    files = stages.hash_bands(data, codes, Bands(min(_BANDS, codes.n_components // n_codes), n_codes))
+    bands = Bands(min(_BANDS, codes.n_components // n_codes), n_codes)
+    files = stages.hash_bands(data, codes, bands, Former())
     work.write(_EMPTY, files.empty_rows())
     pairs, _ = stages.find("find candidates", "next", partial(_find_next, files), parts_of_bands(files))
     n_kept = min(max(LINKS, scan.n_candidates), n_rows - 1)

@@ -405,14 +405,11 @@ def _kept(scan: ShardScan, rows: NDArray[np.int64], workers: Runner) -> dict[str
     """Read kept columns of rows, each shard with any of the rows by a task."""
     names = tuple(scan.source.kept)
     numbers, positions = np.unique(rows, return_inverse=True)
-    with_rows = np.unique(np.searchsorted(scan.data.first_rows, numbers, side="right") - 1).tolist()
+    with_rows = {*(np.searchsorted(scan.data.first_rows, numbers, side="right") - 1).tolist()}
     found: dict[int, dict[str, pa.Array]] = {}
-
-    def done(split: Split, result: dict[str, pa.Array]) -> None:
-        found[split.number] = result
-
     task = partial(_kept_of_shard, scan.data, names, numbers)
-    workers.run(task, [split for split in scan.splits if split.number in with_rows], done)
+    some = [split for split in scan.splits if split.number in with_rows]
+    workers.run(task, some, lambda split, result: found.update({split.number: result}))
     parts = [found[number] for number in sorted(found)]
     return {name: pa.concat_arrays([part[name] for part in parts]).take(pa.array(positions)) for name in names}
 

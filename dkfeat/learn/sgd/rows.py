@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,9 +104,7 @@ class TrainingRows:
         The same epoch always has the same batches in the same order, bit for bit.
         """
         seed = int(np.random.SeedSequence([self.seed, number, self.part]).generate_state(1)[0])
-        for index, (encoded, y, weight, held) in enumerate(self._encoded(shuffle=True, seed=seed)):
-            if index < skip:
-                continue
+        for encoded, y, weight, held in islice(self._encoded(shuffle=True, seed=seed), skip, None):
             if held is None:
                 yield encoded, y, weight
             else:
@@ -154,7 +153,12 @@ class TrainingRows:
             if not len(rows):
                 continue
             targets, weights = y[rows], np.ones(len(rows)) if weight is None else weight[rows]
-            _check_rows(weights, None if len(classes) else targets)
+            check_row_weights(weights)
+            if not len(classes) and len(strange := targets[~(np.abs(targets) <= MOST_LABEL)]):
+                raise InputError(
+                    f"a row has the label {strange[0]}; a regression needs numbers of at most {MOST_LABEL:g}, "
+                    "because predictions are float32: filter such rows from the source, or scale the labels"
+                )
             numbers = np.zeros(len(rows), np.intp)
             if sparse.issparse(targets):
                 counts += np.bincount(targets.indices, minlength=len(classes))
@@ -204,16 +208,6 @@ class TrainingRows:
         for encoded, y, *rest in batches:
             held = is_held_out(rest[-1], self.fraction, self.seed) if self.fraction else None
             yield encoded, y, rest[0] if self.is_weighted else None, held
-
-
-def _check_rows(weights: NDArray[np.float64], targets: NDArray[Any] | None) -> None:
-    """Check the weights of rows, and the labels of a regression."""
-    check_row_weights(weights)
-    if targets is not None and len(strange := targets[~(np.abs(targets) <= MOST_LABEL)]):
-        raise InputError(
-            f"a row has the label {strange[0]}; a regression needs numbers of at most {MOST_LABEL:g}, "
-            "because predictions are float32: filter such rows from the source, or scale the labels"
-        )
 
 
 def labelled_batches(data: Any, task: str, classes: NDArray[Any]) -> Callable[[], Iterator[tuple[Any, Any]]]:

@@ -36,7 +36,7 @@ from dkfeat.neighbors.deduplication.result import (
     read_record,
 )
 from dkfeat.neighbors.deduplication.search import DuplicateSearch, Found
-from dkfeat.neighbors.deduplication.stages import NOTHING
+from dkfeat.neighbors.deduplication.stages import Former
 from dkfeat.neighbors.deduplication.work_files import PairFiles, WorkFolder
 from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import open_codes, temporary_folder
@@ -189,7 +189,7 @@ def duplicates(
     if target is not None:
         return _in_folder(search, as_target(target), client)
     with temporary_folder("duplicates") as folder, open_runner(client) as runner:
-        return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner, NOTHING))
+        return _in_memory(search, search.run(WorkFolder.of(folder, durable=False), runner, Former()))
 
 
 def _in_memory(search: DuplicateSearch, found: Found) -> Duplicates:

@@ -17,7 +17,7 @@ from dkfeat.errors import CommitConflictError, ShardError, TargetBusyError
 from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
 from dkfeat.neighbors.deduplication.runs import CODES, Run
 from dkfeat.neighbors.deduplication.search import Found
-from dkfeat.neighbors.deduplication.stages import NOTHING, Former
+from dkfeat.neighbors.deduplication.stages import Former
 from dkfeat.neighbors.deduplication.work_files import Counts, WorkFolder
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS
@@ -47,7 +47,7 @@ class Index:
         """Open the index of a result; a temporary one is not kept, and knows no former search."""
         work = WorkFolder.of(folder, durable=is_kept)
         if not is_kept or record is None:
-            return cls(work, NOTHING, {})
+            return cls(work, Former(), {})
         found = record["results"]
         runs = tuple(Run(*bounds) for bounds in record["index"]["runs"])
         counts = Counts(found.n_candidates, found.n_compared)

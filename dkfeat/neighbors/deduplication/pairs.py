@@ -165,10 +165,6 @@ class StoredRows:
         """Write which rows will be compared."""
         self.work.write(_WANTED, [rows])
 
-    def has(self, first: int, n_rows: int) -> bool:
-        """Return True if the wanted rows of a block are stored."""
-        return self.work.has(_rows_name(first)) or not len(self._wanted(first, n_rows))
-
     def add(self, first: int, X: sp.csr_matrix) -> None:
         """Store the wanted rows of a block; `X` has all its rows."""
         wanted = self._wanted(first, X.shape[0])
@@ -180,7 +176,8 @@ class StoredRows:
 
     def add_split(self, source: RowsOfSource, split: Split, stopped: Callable[[], bool]) -> None:
         """Read a split of the source again, and store its wanted rows, unless they are stored."""
-        if not all(self.has(first, entry.rows) for first, entry in source.pieces[split.number]):
+        blocks = [first for first, entry in source.pieces[split.number] if len(self._wanted(first, entry.rows))]
+        if not all(self.work.has(_rows_name(first)) for first in blocks):
             for first, X in source.read(split, stopped):
                 self.add(first, X)
 

@@ -159,31 +159,26 @@ class BandRuns:
         if self.work.has(run.name):
             return
         keys = np.empty((self.bands.n_bands + 1, run.n_rows), np.uint64)
-        for at, packed in until_stopped(code_rows(data, *run), stopped):
-            self._add(keys, run.first, at, packed)
-        with self._codes_file() as file:
+        path = self.work.path(CODES)
+        with faults_as(CommitError, f"{path} cannot be written"), path.open("r+b") as file:
+            for at, packed in until_stopped(code_rows(data, *run), stopped):
+                self._add(file, keys, run.first, at, packed)
+            file.flush()
             if self.work.storage.durable:
                 os.fsync(file.fileno())
         keys.sort(axis=1)
         n_keys = keys.shape[1] - int(np.count_nonzero(keys[0] == _NO_KEY))
         self.work.write(run.name, [_head(keys[:, :n_keys]), *keys[:, :n_keys]])
 
-    def _add(self, keys: NDArray[np.uint64], first: int, at: int, packed: PackedCodes) -> None:
+    def _add(self, file: BinaryIO, keys: NDArray[np.uint64], first: int, at: int, packed: PackedCodes) -> None:
         """Write the codes of consecutive rows from row `at` on, and set their keys, which begin with row `first`."""
         codes, bits = in_whole_bytes(packed.codes, self.n_components, self.bits)
-        with self._codes_file() as file:
-            file.seek(at * codes.shape[1])
-            file.write(np.ascontiguousarray(codes).data)
+        file.seek(at * codes.shape[1])
+        file.write(np.ascontiguousarray(codes).data)
         some, of_bands = slice(at - first, at - first + len(codes)), self.bands.n_bands
         keys[:of_bands, some] = band_keys(codes, bits, *self.bands, some.start, _ROW_BITS)
         keys[of_bands, some] = band_keys(codes, bits, 1, self.n_components, some.start, _ROW_BITS)
         keys[:, some][:, packed.empty] = _NO_KEY
-
-    @contextmanager
-    def _codes_file(self) -> Iterator[BinaryIO]:
-        path = self.work.path(CODES)
-        with faults_as(CommitError, f"{path} cannot be written"), path.open("r+b") as file:
-            yield file
 
     def merge(self, merged: Run, stopped: Callable[[], bool]) -> None:
         """Write the run that has the rows of several, unless it is written."""

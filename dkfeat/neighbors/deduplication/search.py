@@ -115,7 +115,11 @@ class DuplicateSearch:
         copies, _ = stages.find("find copies", "same", same, cut(range(files.n_parts + 1), n_new / files.n_parts))
         n_copies, most = groups.mark_copies(copies), MAX_COMPARISONS * n_rows
         self.report.note(f"{n_copies:,} copies; of other rows, at most {most:,} pairs are compared for each band")
-        least_count = int(np.searchsorted(similarities, self._least_estimate))
+        least = self.threshold
+        if self.source is not None:
+            error = self.data.map.expected_error_at(self.threshold)
+            least = max(least - STANDARD_ERRORS * float(0 if error is None else error), 1e-9)
+        least_count = int(np.searchsorted(similarities, least))
         compare = partial(find_pairs, files, groups, similarities, least_count)
         near, counts = stages.find("compare", "near", compare, parts_of_bands(files))
         pairs = stages.merged(PairFiles(work, copies.names + near.names))
@@ -130,13 +134,6 @@ class DuplicateSearch:
     @property
     def _expected_recall(self) -> float:
         return float(sharing_probability(self.threshold, *self.bands, self.codes.chance))
-
-    @property
-    def _least_estimate(self) -> float:
-        if self.source is None:
-            return self.threshold
-        error = self.data.map.expected_error_at(self.threshold)
-        return max(self.threshold - STANDARD_ERRORS * float(0 if error is None else error), 1e-9)
 
     def _compare_exactly(self, candidates: PairFiles, source: Rows, stages: Stages) -> PairFiles:
         """Return the pairs among the candidates whose exact similarity is at least the threshold."""

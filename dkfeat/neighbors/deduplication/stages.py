@@ -45,10 +45,6 @@ class Former(NamedTuple):
     counts: Counts = Counts()
 
 
-NOTHING = Former()
-"""Without an earlier search."""
-
-
 @dataclass(frozen=True, slots=True)
 class Stages:
     """Stages of a search, which leave files in a work folder."""
@@ -71,7 +67,7 @@ class Stages:
             self.runner.run(task, items, done)
         return total
 
-    def hash_bands(self, data: ShardDataset, codes: Codes, bands: Bands, former: Former = NOTHING) -> BandRuns:
+    def hash_bands(self, data: ShardDataset, codes: Codes, bands: Bands, former: Former) -> BandRuns:
         """Write the codes and runs of the new rows, and merge runs.
 
         New runs are removed once they are merged, so that there are keys of a third of the rows twice.

@@ -163,10 +163,6 @@ class PairFiles:
         self.work.write(name, [np.array(found.counts, np.int64), *columns])
         return found.counts
 
-    def counts(self, name: str) -> Counts:
-        """Return the counts of a file."""
-        return Counts(*self.work.values(name, np.int64)[:2].tolist())
-
     def chunks(self, first: int = 0, stop: int = MAX_ROWS) -> Iterator[FoundPairs]:
         """Iterate over the pairs of all files, a few at a time, whose higher row is in a range.
 
@@ -230,5 +226,5 @@ class PairTask:
         """See `dkfeat.engine.runners.base.Runner.run`."""
         name = self.pairs.names[part.number]
         if self.pairs.work.has(name):
-            return self.pairs.counts(name)
+            return Counts(*self.pairs.work.values(name, np.int64)[:2].tolist())
         return self.pairs.write(name, self.find(part, stopped))
