@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_872
+MOST_CODE = 31_855
 MOST_MODULES = 222
 MOST_TEST_LINES = 39_618
 
