@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from dask.delayed import delayed
+from dask.delayed import Delayed, delayed
 
 from dkfeat.blocks import SourceFile
 from dkfeat.engine.runners.open import LazyRunner
@@ -67,8 +67,9 @@ def hold_rows(source: Any, runners: LazyRunner) -> Any:
 
 def _blocks(rows: Any) -> list[Any]:
     """Return the partitions of a DataFrame or Series, or the blocks of an array, each of whole rows."""
-    if not hasattr(rows, "to_delayed"):
-        raise ConfigError(f"y is of {type(rows)!r}, but rows of Dask take a Series or array of Dask")
+    if isinstance(rows, Delayed) or not hasattr(rows, "to_delayed"):
+        kind = type(rows).__name__
+        raise ConfigError(f"a {kind} has no partitions; give rows and y as DataFrames, Series or arrays of Dask")
     if hasattr(rows, "rechunk"):
         rows = rows.rechunk(dict.fromkeys(range(1, rows.ndim), -1))
     return list(np.ravel(rows.to_delayed()))

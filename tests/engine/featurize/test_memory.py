@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dask import delayed
 from distributed import Client, LocalCluster
 from scipy import sparse
 
@@ -168,7 +169,8 @@ UNLABELLED = table().drop(columns="label")
         (lambda to: featurized(UNLABELLED, to), "<memory>: column label: there is no such column: the table has"),
         (lambda to: featurized(NAN, to), r"<memory>: row 1, column features: nan, but"),
         (lambda to: dkfeat.plan(DX, to, gcws()), "by dkfeat.featurize and dkfeat.train alone"),
-        (lambda to: featurized(dkfeat.TableSource(DX, Y), to), "take a Series or array of Dask"),
+        (lambda to: featurized(dkfeat.TableSource(DX, Y), to), "a ndarray has no partitions; give rows and y as Data"),
+        (lambda to: featurized(delayed(X), to), "a Delayed[A-Za-z]* has no partitions"),
         (lambda to: featurized(dkfeat.TableSource(DX, DY), to), "3 partitions, but y has 1"),
         (lambda _: dkfeat.train(X, Y, map=gcws()), "labels of rows in memory are given by keyword"),
         (lambda _: dkfeat.train(X, y=Y), "need a feature map, such as map="),
