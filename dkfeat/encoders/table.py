@@ -93,7 +93,7 @@ class TableEncoder(BaseTable):
 
     References
     ----------
-    .. [1] J. C. Gower, "A General Coefficient of Similarity and Some of Its Properties", Biometrics 27, 1971.
+    .. [1] "A General Coefficient of Similarity and Some of Its Properties", J. C. Gower, Biometrics 27, 1971.
 
     Examples
     --------

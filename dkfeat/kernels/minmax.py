@@ -77,8 +77,8 @@ def gmm(X: Any, Y: Any = None, p: float = 1.0) -> NDArray[np.float64]:
 
     References
     ----------
-    .. [1] P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017.
-    .. [2] P. Li, "Tunable GMM Kernels", arXiv:1701.02046, 2017.
+    .. [1] "Linearized GMM Kernels and Normalized Random Fourier Features", P. Li, KDD 2017.
+    .. [2] "Tunable GMM Kernels", P. Li, arXiv:1701.02046, 2017.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def egmm(X: Any, Y: Any = None, gamma: float = 1.0, p: float = 1.0) -> NDArray[n
 
     References
     ----------
-    .. [1] P. Li, "Tunable GMM Kernels", arXiv:1701.02046, 2017.
+    .. [1] "Tunable GMM Kernels", P. Li, arXiv:1701.02046, 2017.
 
     Examples
     --------

@@ -152,10 +152,10 @@ def train(
 
     References
     ----------
-    .. [1] M. Zinkevich, M. Weimer, A. Smola and L. Li, "Parallelized stochastic gradient descent", NIPS 2010.
-    .. [2] B. Kulis and P. L. Bartlett, "Implicit online learning", ICML 2010.
-    .. [3] K. Chen and Q. Huo, "Scalable training of deep learning machines by incremental block training with
-       intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
+    .. [1] "Parallelized stochastic gradient descent", M. Zinkevich, M. Weimer, A. Smola and L. Li, NIPS 2010.
+    .. [2] "Implicit online learning", B. Kulis and P. L. Bartlett, ICML 2010.
+    .. [3] "Scalable training of deep learning machines by incremental block training with intra-block parallel
+       optimization and blockwise model-update filtering", K. Chen and Q. Huo, ICASSP 2016.
     """
     if isinstance(solver, str):
         solver = SOLVERS[check_choice(solver, "solver", tuple(SOLVERS))]()

@@ -101,8 +101,8 @@ class DartFeatures(WeightedMap):
 
     References
     ----------
-    .. [1] T. Christiani, "DartMinHash: Fast Sketching for Weighted Sets", arXiv 2005.11547, 2020.
-    .. [2] P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017.
+    .. [1] "DartMinHash: Fast Sketching for Weighted Sets", T. Christiani, arXiv 2005.11547, 2020.
+    .. [2] "Linearized GMM Kernels and Normalized Random Fourier Features", P. Li, KDD 2017.
 
     Examples
     --------

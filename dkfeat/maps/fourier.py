@@ -126,9 +126,9 @@ class FourierFeatures(ProjectedMap):
 
     References
     ----------
-    .. [1] P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017.
-    .. [2] A. Rahimi, B. Recht, "Random Features for Large-Scale Kernel Machines", NeurIPS 2007.
-    .. [3] Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018.
+    .. [1] "Linearized GMM Kernels and Normalized Random Fourier Features", P. Li, KDD 2017.
+    .. [2] "Random Features for Large-Scale Kernel Machines", A. Rahimi, B. Recht, NeurIPS 2007.
+    .. [3] "Alternating Circulant Random Features for Semigroup Kernels", Y. Mukuta, Y. Ushiku, T. Harada, AAAI 2018.
 
     Examples
     --------

@@ -120,8 +120,8 @@ class GCWSFeatures(WeightedMap):
 
     References
     ----------
-    .. [1] P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017.
-    .. [2] S. Ioffe, "Improved Consistent Sampling, Weighted Minhash and L1 Sketching", ICDM 2010.
+    .. [1] "Linearized GMM Kernels and Normalized Random Fourier Features", P. Li, KDD 2017.
+    .. [2] "Improved Consistent Sampling, Weighted Minhash and L1 Sketching", S. Ioffe, ICDM 2010.
 
     Examples
     --------

@@ -141,9 +141,9 @@ class LaplaceFeatures(ProjectedMap):
 
     References
     ----------
-    .. [1] Y. Mukuta, Y. Ushiku, T. Harada, "Alternating Circulant Random Features for Semigroup Kernels", AAAI 2018.
-    .. [2] J. Yang, V. Sindhwani, Q. Fan, H. Avron, M. Mahoney, "Random Laplace Feature Maps for Semigroup Kernels on
-       Histograms", CVPR 2014.
+    .. [1] "Alternating Circulant Random Features for Semigroup Kernels", Y. Mukuta, Y. Ushiku, T. Harada, AAAI 2018.
+    .. [2] "Random Laplace Feature Maps for Semigroup Kernels on Histograms", J. Yang, V. Sindhwani, Q. Fan, H. Avron,
+       M. Mahoney, CVPR 2014.
 
     Examples
     --------

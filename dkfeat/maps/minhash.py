@@ -93,8 +93,8 @@ class MinHashFeatures(SampledMap):
 
     References
     ----------
-    .. [1] S. Dahlgaard, M. B. T. Knudsen, M. Thorup, "Fast Similarity Sketching", FOCS 2017.
-    .. [2] P. Li, A. C. König, "b-Bit Minwise Hashing", WWW 2010.
+    .. [1] "Fast Similarity Sketching", S. Dahlgaard, M. B. T. Knudsen, M. Thorup, FOCS 2017.
+    .. [2] "b-Bit Minwise Hashing", P. Li, A. C. König, WWW 2010.
 
     Examples
     --------

@@ -181,8 +181,8 @@ class NystroemFeatures(FeatureMap):
 
     References
     ----------
-    .. [1] P. Li, C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017.
-    .. [2] C. Williams, M. Seeger, "Using the Nyström Method to Speed Up Kernel Machines", NIPS 2000.
+    .. [1] "Theory of the GMM Kernel", P. Li, C.-H. Zhang, WWW 2017.
+    .. [2] "Using the Nyström Method to Speed Up Kernel Machines", C. Williams, M. Seeger, NIPS 2000.
 
     Examples
     --------

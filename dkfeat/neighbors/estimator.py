@@ -66,7 +66,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     References
     ----------
-    .. [1] P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017.
+    .. [1] "Linearized GMM Kernels and Normalized Random Fourier Features", P. Li, KDD 2017.
 
     Examples
     --------

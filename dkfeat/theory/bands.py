@@ -53,7 +53,7 @@ def sharing_probability(similarity: ArrayLike, n_bands: int, n_codes: int, chanc
 
     References
     ----------
-    .. [1] J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", section 3.4.
+    .. [1] "Mining of Massive Datasets", J. Leskovec, A. Rajaraman, J. Ullman, section 3.4.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 r"""Variances of random Fourier features and of GCWS, which decide how many components a kernel needs.
 
-P. Li, "Linearized GMM Kernels and Normalized Random Fourier Features", KDD 2017, §2-3.
+"Linearized GMM Kernels and Normalized Random Fourier Features", P. Li, KDD 2017, §2-3.
 
 Throughout, :math:`\rho` is the cosine of two rows, :math:`\gamma` multiplies :math:`1 - \rho`, and
 :math:`\kappa = e^{-\gamma(1-\rho)}` is the kernel that random Fourier features estimate. Variances

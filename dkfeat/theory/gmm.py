@@ -1,6 +1,6 @@
 r"""Rates at which codes of rows agree, and the correlation of two long rows estimated from their GMM similarity.
 
-P. Li and C.-H. Zhang, "Theory of the GMM Kernel", WWW 2017, Theorem 3.
+"Theory of the GMM Kernel", P. Li and C.-H. Zhang, WWW 2017, Theorem 3.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 from reproduction.pages.results_page import write_page
@@ -23,11 +24,39 @@ def test_reference__has_every_public_name():
     assert missing == []
 
 
-def test_results_page__becomes_what_the_site_knows(tmp_path):
+def extension_of(name):
+    """Module of an extension of the site."""
     pytest.importorskip("sphinx", reason="Sphinx is of the extra docs")
-    spec = importlib.util.spec_from_file_location("results_page_of_docs", DOCS / "_ext" / "results_page.py")
+    spec = importlib.util.spec_from_file_location(f"{name}_of_docs", DOCS / "_ext" / f"{name}.py")
     extension = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(extension)
+    return extension
+
+
+def test_references__begin_with_the_title():
+    """An initial such as "P." would begin a list."""
+    root = Path(dkfeat.__file__).parent
+    found = [line for path in root.rglob("*.py") for line in re.findall(r"^ *\.\. \[\d+\] .*", path.read_text(), re.M)]
+    assert len(found) > 20
+    assert [line for line in found if not re.match(r' *\.\. \[\d+\] "', line)] == []
+
+
+def test_formulas__are_what_was_written(caplog):
+    pytest.importorskip("latex2mathml", reason="latex2mathml is of the extra docs")
+    extension, nodes = extension_of("mathml"), pytest.importorskip("docutils.nodes")
+    half = "<mfrac><mn>1</mn><mn>2</mn></mfrac>"
+    shown = extension.formula(nodes.math("", r"\frac12 \arccos\rho"), "inline")
+    assert half + '<mo lspace="0.17em" rspace="0.17em">arccos</mo><mi>&#x003C1;</mi>' in shown
+    assert 'rspace="0">exp</mo>' in extension.formula(nodes.math("", r"\exp(x)"), "block")
+    for fault in (r"\nonsense x", r"\frac{1"):
+        assert not caplog.records
+        extension.formula(nodes.math("", fault), "inline")
+        assert fault in caplog.text
+        caplog.clear()
+
+
+def test_results_page__becomes_what_the_site_knows(tmp_path):
+    extension = extension_of("results_page")
     (tmp_path / "out" / "svm").mkdir(parents=True)
     for style in ("light", "dark"):
         (tmp_path / "out" / "svm" / f"curve-{style}.png").write_bytes(b"png")

@@ -200,7 +200,7 @@ class MaclaurinFeatures(FeatureMap):
 
     References
     ----------
-    .. [1] P. Kar, H. Karnick, "Random Feature Maps for Dot Product Kernels", AISTATS 2012.
+    .. [1] "Random Feature Maps for Dot Product Kernels", P. Kar, H. Karnick, AISTATS 2012.
 
     Examples
     --------

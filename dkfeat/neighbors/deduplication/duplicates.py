@@ -160,7 +160,7 @@ def duplicates(
 
     References
     ----------
-    .. [1] J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", section 3.4.
+    .. [1] "Mining of Massive Datasets", J. Leskovec, A. Rajaraman, J. Ullman, section 3.4.
 
     Examples
     --------
