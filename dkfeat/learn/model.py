@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import expit, log_expit, softmax
+from scipy.special import expit, log_expit
 
 from dkfeat.archives import pack_arrays, unpack_array
-from dkfeat.blocks import PackedCodes, take_rows
+from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
@@ -158,8 +158,6 @@ TASKS: Mapping[str, tuple[int, float, str]] = {
     "regression": (0, 0, "none"),
 }
 """Tasks, each with its minimum and maximum number of classes, and the allowed numbers in words."""
-SCORED_BYTES = 32 << 20
-"""Features decoded at a time while scoring, in bytes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -314,14 +312,15 @@ class LinearModel:
         elif X.codes.shape[1:] != (self.map.encoded_row_bytes,):
             expected = self.map.encoded_row_bytes
             raise InputError(f"codes have shape {X.codes.shape}, but the model's map packs {expected} bytes a row")
-        held = 8 * getattr(self.map, "n_components", 1) if self.map.layout == "codes" else self.map.encoded_row_bytes
-        most = max(1, SCORED_BYTES // held)
-        parts = [take_rows(X, slice(start, start + most)) for start in range(0, X.shape[0], most)] or [X]
-        return np.concatenate([self.score_features(self.map.decode(part)) for part in parts])
+        return self.score_features(X)
 
     def score_features(self, features: Any) -> NDArray[np.float32]:
-        """Compute the scores of rows transformed by the model's map; see `decision_function`."""
-        scores = np.asarray(features @ self.coef.T, dtype=np.float32) + self.intercept
+        """Compute the scores of rows encoded or transformed by the model's map; see `decision_function`."""
+        if isinstance(features, PackedCodes):
+            scores = self.map._weighted_sums(features, self.coef.T)
+        else:
+            scores = np.asarray(features @ self.coef.T, dtype=np.float32)
+        scores = scores + self.intercept
         return scores[:, 0] if self.task in ("binary", "regression") else scores
 
     def predict(self, X: Any) -> Any:
@@ -336,7 +335,10 @@ class LinearModel:
         return self.named(self.label(self.decision_function(X)))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Compute the probabilities of the classes, for a model trained with log_loss.
+        """Compute the probabilities of the classes, for a model trained with log_loss or with validation rows.
+
+        The scores of a model trained with a hinge loss are first mapped to log-odds by Platt's sigmoid, fitted to the
+        scores of the validation rows, as by scikit-learn's ``CalibratedClassifierCV``.
 
         For two classes, the probability is the logistic function of the score. More classes are trained one against the
         rest: the logistic functions of their scores are divided by their sum, as in scikit-learn's ``SGDClassifier``.
@@ -355,7 +357,7 @@ class LinearModel:
         Raises
         ------
         ConfigError
-            If the model was trained with another loss.
+            If the model was trained with a hinge loss without validation rows, or for regression.
         InputError
             As from `decision_function`.
         """
@@ -363,19 +365,28 @@ class LinearModel:
 
     @property
     def has_probabilities(self) -> bool:
-        """True for a model trained with log_loss."""
-        return self.task != "regression" and self.training.get("loss") == "log_loss"
+        """True for a model trained with log_loss, and with a hinge loss if there were validation rows."""
+        return self.task != "regression" and (self.training.get("loss") == "log_loss" or "calibration" in self.training)
 
     def probabilities(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Turn scores into probabilities; see `predict_proba`."""
         if not self.has_probabilities:
             loss = self.training.get("loss")
-            raise ConfigError(f"probabilities need a model trained with loss='log_loss', this one has loss={loss!r}")
+            raise ConfigError(
+                f"probabilities need a model trained with loss='log_loss', or with validation rows; this one has "
+                f"loss={loss!r} and none"
+            )
         scores = scores.astype(np.float64)
+        if "calibration" in self.training:
+            slopes, offsets = np.transpose(self.training["calibration"])
+            scores = -(slopes * scores + offsets)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
-        # the softmax of the logarithms equals the quotient, but never computes 0 / 0
-        return np.asarray(expit(scores) if self.task == "multilabel" else softmax(log_expit(scores), axis=1))
+        if self.task == "multilabel":
+            return np.asarray(expit(scores))
+        logs = log_expit(scores)  # the quotient of their exponentials, shifted so that it is never 0 / 0
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def score(self, X: Any, y: Any) -> float:
         """Compute the accuracy; for regression the coefficient of determination R².

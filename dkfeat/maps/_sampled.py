@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.compiled.jit import owned
-from dkfeat.compiled.sampling.codes import in_whole_bytes, keep_best, one_hot_columns
+from dkfeat.compiled.sampling.codes import in_whole_bytes, keep_best, one_hot_columns, sum_weights
 from dkfeat.errors import InputError
 from dkfeat.kernels import gmm
 from dkfeat.kernels.minmax import gmm_pairs
@@ -102,28 +102,40 @@ class SampledMap(FeatureMap):
             If the arrays are not codes of this map.
         """
         s = self._fitted
+        codes, empty = self._checked_codes(encoded)
+        n_samples = len(empty)
+        ones = np.where(empty, 0, s.params["n_components"])
+        indptr = np.concatenate([[0], np.cumsum(ones)])
+        index_dtype = np.int32 if max(self.n_features_out, indptr[-1]) <= _INT32_MAX else np.int64
+        columns = np.empty(indptr[-1], index_dtype)
+        one_hot_columns(codes, empty, s.params["n_components"], s.bits, columns)
+        data = np.ones(len(columns), np.float32)
+        features = sp.csr_matrix((data, columns, indptr.astype(index_dtype)), shape=(n_samples, self.n_features_out))
+        features.has_canonical_format = True
+        return features
+
+    def _weighted_sums(self, encoded: PackedCodes, table: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Compute ``decode(encoded) @ table``, with the same bits, for a table of shape (n_features_out, n_outputs)."""
+        s = self._fitted
+        codes, empty = self._checked_codes(encoded)
+        sums = np.zeros((len(empty), table.shape[1]), np.float32)
+        sum_weights(codes, empty, s.params["n_components"], s.bits, table, sums)
+        return sums
+
+    def _checked_codes(self, encoded: PackedCodes) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Return the arrays of packed codes, contiguous, or raise InputError if they are not of this map."""
         if not isinstance(encoded, PackedCodes):
             raise InputError(
                 f"got {type(encoded).__name__}, but it must be codes: pass the result of encode(X), or codes of a shard"
             )
         codes, empty = np.asarray(encoded.codes), np.asarray(encoded.empty)
-        n_samples = len(empty)
-        wanted = (n_samples, self.encoded_row_bytes)
-        if codes.shape != wanted or codes.dtype != np.uint8 or empty.dtype != np.bool_:
+        if codes.shape != (len(empty), self.encoded_row_bytes) or codes.dtype != np.uint8 or empty.dtype != np.bool_:
             raise InputError(
-                f"codes have the shape {codes.shape} and dtype {codes.dtype}, and `empty` has {n_samples} values of "
+                f"codes have the shape {codes.shape} and dtype {codes.dtype}, and `empty` has {len(empty)} values of "
                 f"{empty.dtype}, but this map needs {self.encoded_row_bytes} bytes of uint8 and one bool for each row; "
                 "pass codes of this map"
             )
-        ones = np.where(empty, 0, s.params["n_components"])
-        indptr = np.concatenate([[0], np.cumsum(ones)])
-        index_dtype = np.int32 if max(self.n_features_out, indptr[-1]) <= _INT32_MAX else np.int64
-        columns = np.empty(indptr[-1], index_dtype)
-        one_hot_columns(owned(codes), owned(empty), s.params["n_components"], s.bits, columns)
-        data = np.ones(len(columns), np.float32)
-        features = sp.csr_matrix((data, columns, indptr.astype(index_dtype)), shape=(n_samples, self.n_features_out))
-        features.has_canonical_format = True
-        return features
+        return owned(codes), owned(empty)
 
     @property
     def n_features_out(self) -> int:

@@ -53,10 +53,12 @@ def test_decision_function__is_the_product_of_weights_and_features(rows, n_class
     assert (labels.shape, labels.dtype) == ((0,), np.int64)
 
 
-def test_decision_function__is_the_same_in_parts(rows, monkeypatch):
-    whole = make_model().decision_function(rows)
-    monkeypatch.setattr("dkfeat.learn.model.SCORED_BYTES", 7 * 8 * 10)
-    np.testing.assert_array_equal(make_model().decision_function(rows), whole)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_decision_function__single_and_decoded_rows_have_the_same_bits(rows, n_classes):
+    model = make_model(n_classes)
+    whole = model.decision_function(rows)
+    np.testing.assert_array_equal(np.concatenate([model.decision_function(row[None]) for row in rows]), whole)
+    np.testing.assert_array_equal(model.score_features(model.map.transform(rows)), whole)
 
 
 def test_predict__an_empty_row_has_the_label_of_the_intercept(rows):

@@ -111,6 +111,34 @@ def one_hot_columns(
             at += n_components
 
 
+@kernel
+def sum_weights(
+    packed: NDArray[np.uint8],
+    empty: NDArray[np.bool_],
+    n_components: int,
+    bits: int,
+    table: NDArray[np.float32],
+    sums: NDArray[np.float32],
+) -> None:
+    """Add to the sums of each row the rows of a table that its codes name, in the order of components.
+
+    Parameters
+    ----------
+    packed, empty, n_components, bits
+        As in `one_hot_columns`.
+    table : ndarray of shape (n_components << bits, n_outputs), float32
+    sums : ndarray of shape (n_samples, n_outputs), float32
+        Changed.
+    """
+    columns = np.empty(n_components, np.int64)
+    for row in range(packed.shape[0]):
+        if not empty[row]:
+            unpack_row(packed, row, n_components, bits, columns, 0)
+            for column in columns:
+                for output in range(table.shape[1]):
+                    sums[row, output] += table[column, output]
+
+
 @inlined
 def unpack_row(packed, row, n_components, bits, columns, at):
     """Write the columns of the first components of a row, as `one_hot_columns` does, from ``columns[at]`` on."""
