@@ -33,10 +33,13 @@ class SGD(Settings):
         default) or huber. With "squared_hinge" the model is a linear support vector machine, as ``LinearSVC``; "hinge"
         is less sensitive to wrong labels, "log_loss" is logistic regression, "huber" is robust to outliers.
     alpha : float or sequence of float, default=1e-6
-        Strength of the l2 penalty, above 0; several are trained together, and the best is kept. It is
-        ``1 / (n_rows * C)`` in the terms of ``LinearSVC``. Averaging and the bounded number of steps regularise more
-        than the penalty: increase it for noisy labels. The best model on held-out rows is kept, or of equal ones that
-        with the largest alpha. ``model.training["grid"]`` has the scores of all.
+        Strength of the l2 penalty, above 0; several are trained together, and the best is kept. Training minimises
+        the mean loss of a row plus ``alpha / 2`` times the squared length of the weights for rows scaled to length one
+        (of codes by ``1 / sqrt(n_components)``), without the intercept: `alpha` of ``SGDClassifier`` on such rows,
+        ``1 / (n_rows * C)`` of ``LinearSVC``. For the unscaled ones of codes that is ``n_components * alpha``.
+        Averaging and the bounded number of steps regularise more than the penalty: increase it for noisy labels. The
+        best model on held-out rows is kept, or of equal ones that with the largest alpha. ``model.training["grid"]``
+        has the scores of all.
     epochs : int, optional
         Passes over the shards; by default enough for 150,000 rows per class, but between 5 and 40.
     average : bool, default=True
@@ -227,6 +230,8 @@ class TrainConfig(Settings):
     """Shards to score the model on after each epoch; they do not affect training."""
     validation: str | None = None
     """Shards that select alpha, loss and number of epochs."""
+    init: str | None = None
+    """Model to continue from, on shards of its map; by default for five epochs, with its loss."""
     out: str | None = None
     """Folder to save the model in, or its URL."""
     solver: SGD | Liblinear = field(default_factory=SGD)

@@ -13,7 +13,7 @@ import numpy as np
 from dkfeat.canonical import fingerprint
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
-from dkfeat.messages import show_bytes, show_label
+from dkfeat.messages import counted, show_bytes, show_label
 from dkfeat.store.manifest.metadata import differences
 from dkfeat.validation import as_label, check_choice, check_real
 
@@ -208,6 +208,31 @@ def class_weights(
             raise ConfigError(f"class_weight names the label {label}, but the classes are {some}")
         weights[found] = weight
     return weights
+
+
+def check_continues(model: Any, data: Any) -> None:
+    """Check that training can continue from a model on opened shards: of its map and encoder, with no other labels.
+
+    Raises
+    ------
+    SpecConflictError
+        If not; the message says what differs.
+    """
+    where, options = data.shards.storage.url, ("n_features", "zero_based", "multilabel", "classes")
+    expected = {"map": model.map_spec, "input": model.input_spec}
+    check_same_features(expected, data.spec, shards=where, owner="the model's", like="MODEL", options=options)
+    ours, theirs = (None if owner.encoder is None else owner.encoder.to_spec() for owner in (model, data))
+    if lines := differences(theirs, ours, "encoder"):
+        raise SpecConflictError(
+            f"{where}: made by another encoder than the model's, {'; '.join(lines)}; featurize them with like=MODEL"
+        )
+    if model.task == "regression":
+        return
+    new = [] if data.classes is None else np.setdiff1d(data.classes, model.classes).tolist()
+    lacks = model.task == "multilabel" and data.classes is not None and len(data.classes) < len(model.classes)
+    if new or lacks:
+        what = f"has no class for {counted(len(new), 'label')}, such as {new[0]}" if new else "has further labels"
+        raise SpecConflictError(f"{where}: the model {what}; train a new model on shards with all labels")
 
 
 def check_same_features(

@@ -58,6 +58,8 @@ logger = logger_of(__name__)
 
 PREDICTED = ("prediction", "score", "probability", "scores", "probabilities")
 
+SCALES = ("loss", "calibration")
+"""Entries of a model's training on which its probabilities depend."""
 _ORIGIN_BYTES = 64
 """Approximate bytes of a row's label, prediction and origin."""
 
@@ -92,7 +94,7 @@ class PredictJob(Job):
 
 def prediction_spec(model: LinearModel, source: Source, sha256: str, *, scores: bool) -> dict[str, Any]:
     """Return all settings that determine the bytes of predictions, with the hash of the model, as plain JSON values."""
-    loss, classes = model.training.get("loss"), model.classes.tolist()
+    facts = {name: model.training[name] for name in SCALES if name in model.training}
     output = {
         "layout": "predictions",
         "n_features_out": model.coef.shape[0],
@@ -104,7 +106,7 @@ def prediction_spec(model: LinearModel, source: Source, sha256: str, *, scores: 
         source.to_mapping(),
         output,
         piece_rows=piece_rows(model, scores=scores),
-        model={"sha256": sha256, "task": model.task, "loss": loss, "classes": classes},
+        model={"sha256": sha256, "task": model.task, "loss": None, "classes": model.classes.tolist(), **facts},
         **({} if model.encoder is None else {"encoder": model.encoder.to_spec()}),
     )
 
@@ -164,7 +166,7 @@ def _table(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> 
 
     ``prediction``: a label, a list of labels, or a number. With `scores`, a model of two classes adds ``score`` of the
     second class, and a model of more classes or of lists of labels adds ``scores``, a list in the order of the classes.
-    A model trained with log_loss also adds ``probability`` or ``probabilities`` in the same form. Regression adds
+    A model that has probabilities also adds ``probability`` or ``probabilities`` in the same form. Regression adds
     nothing.
     """
     found = model.label(values)
@@ -207,7 +209,7 @@ def _load(spec: Mapping[str, Any], storage: Storage) -> LinearModel:
         coef=arrays["coef"],
         intercept=arrays["intercept"],
         task=facts["task"],
-        training={"loss": facts["loss"]},
+        training={name: facts[name] for name in SCALES if name in facts},
         input_spec=spec["input"],
     )
     model.map  # noqa: B018 - loaded now, while other threads wait
@@ -266,8 +268,8 @@ def predict(
     ``source_file``, ``source_split`` and ``source_row``, where ``source_row`` is the position of the row, from 0, among
     the rows of its file in its split, not counting bad rows (if rows may be bad, keep an id to join by);
     ``prediction``; and with `scores` either ``score`` and ``probability`` of the second of two classes, or ``scores``
-    and ``probabilities``, lists in the order of the model's classes. Only models trained with log_loss have
-    probabilities.
+    and ``probabilities``, lists in the order of the model's classes. Probabilities are those of `predict_proba`, for
+    models that have them.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
 
 import numpy as np
@@ -19,6 +20,8 @@ class Entry(TypedDict):
     epoch: Count
     rows: Count
     loss: NotRequired[float | None]
+    train_loss: NotRequired[float | None]
+    penalty: NotRequired[float | None]
     alpha: NotRequired[float]
     trained_loss: NotRequired[str]
     validation_accuracy: NotRequired[float | None]
@@ -44,6 +47,41 @@ def predictions_of(task: str, classes: NDArray[Any], scores: NDArray[Any]) -> An
     if task == "regression":
         return scores
     return classes[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+CALIBRATED = 1 << 24
+"""Maximum number of scores in memory to calibrate a model; of more, those of every second row stay."""
+
+
+def calibrate(model: Any, batches: Iterable[tuple[Any, Any]]) -> list[list[float]]:
+    """Fit the sigmoid of Platt to the scores of each output of a model, as scikit-learn does.
+
+    Parameters
+    ----------
+    model : LinearModel
+    batches : iterable of (X, y)
+        Rows that it was not trained on.
+
+    Returns
+    -------
+    parameters : list of [slope, offset]
+        The log-odds of output j are ``-(slope * score + offset)``.
+    """
+    from sklearn.calibration import _SigmoidCalibration  # late: loads scikit-learn
+
+    parts: list[tuple[Any, Any]] = []
+    step = held = 1
+    for X, y in batches:
+        scores = model.score_features(X)[::step].astype(np.float64)
+        parts.append((scores.reshape(len(scores), -1), y[::step]))
+        held += scores.size
+        if held > CALIBRATED:
+            parts, step, held = [(scores[::2], y[::2]) for scores, y in parts], 2 * step, held // 2
+    columns = np.concatenate([scores for scores, _ in parts]).T
+    targets = [y[:, : len(columns)].toarray() if issparse(y) else y[:, None] == model.classes for _, y in parts]
+    pairs = zip(columns, np.concatenate(targets).T[-len(columns) :], strict=True)  # of two classes the second
+    fits = [_SigmoidCalibration().fit(column, target.astype(np.float64)) for column, target in pairs]
+    return [[float(fit.a_), float(fit.b_)] for fit in fits]
 
 
 class Moments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -18,10 +19,19 @@ from dkfeat.engine.featurize import featurized_in_memory
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import scale_warning
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.learn.checks import check_class_weight, check_fits, check_same_features, class_weights, classes_of, task_of
-from dkfeat.learn.model import LinearModel
+from dkfeat.learn.checks import (
+    check_class_weight,
+    check_continues,
+    check_fits,
+    check_same_features,
+    class_weights,
+    classes_of,
+    task_of,
+)
+from dkfeat.learn.model import LinearModel, load_model
+from dkfeat.learn.scores import calibrate
 from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
 from dkfeat.learn.sgd.epochs import EpochLines, Training
@@ -60,6 +70,7 @@ def train(
     *,
     test: ShardDataset | str | os.PathLike[str] | None = None,
     validation: ShardDataset | str | os.PathLike[str] | None = None,
+    init: LinearModel | str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | Target | None = None,
     client: Client | ExecutionConfig | None = None,
     random_state: Any = 0,
@@ -86,6 +97,10 @@ def train(
     validation : ShardDataset, str or path, optional
         Shards made by the same map. They replace the rows held out of training in the choice among alphas, losses and,
         with `patience`, epochs. "sgd" only.
+    init : LinearModel, str or path, optional
+        Model to continue from, or its folder, instead of weights of 0; "sgd" only. The shards have the map and the
+        encoder of the model (``like=MODEL``), and no label that it lacks. By default the loss is the model's, and there
+        are five epochs. Weights are averaged over the steps of this call.
     checkpoint : str, path or Target, optional
         Local folder for the training state. The same training on the same manifest continues from it, also within an
         epoch. The state is saved every 30 seconds (when the next window of 65,536 rows ends) and at the end. With
@@ -113,8 +128,10 @@ def train(
     Returns
     -------
     model : LinearModel
-        ``model.history`` has one entry per epoch: rows, mean loss (computed for each row before that row changed the
-        weights) and scores (accuracy or R²) on held-out and test rows.
+        ``model.history`` has one entry per epoch. ``train_loss`` is the mean loss of a row (and class) under the
+        weights after the epoch, on up to eight batches of training rows, and ``penalty`` what is added to it; both are
+        for labels in their own units. ``loss`` is the mean over all rows of the loss that each had before its own step.
+        It is higher, because those weights are not averaged. Scores (accuracy or R²) are on held-out and test rows.
 
     Raises
     ------
@@ -146,7 +163,7 @@ def train(
     `n_components`; other features are divided by the root mean square length of the rows of the first batch, unless it
     is within 0.01 of 1. The scale is folded into the weights afterwards. The step size is constant, because averaging
     takes the place of a decreasing step size. Steps are implicit [2]_: no step moves the prediction for a row beyond
-    its target, whatever the row's length and weight. Labels of a regression are standardised in training, and `loss`
+    its target, whatever the row's length and weight. Labels of a regression are standardised in training, and ``loss``
     values are in these units; "huber" changes from squared to absolute error at a tenth of the labels' standard
     deviation.
 
@@ -167,7 +184,7 @@ def train(
         if checkpoint is not None:
             raise ConfigError("checkpoint= is for shards in a folder; featurize the rows first, or leave it out")
         here = None if isinstance(solver, Liblinear) or solver.parts is None else ExecutionConfig(scheduler="threads")
-        others: Any = {"test": test, "validation": validation, "storage_options": storage_options}
+        others: Any = {"test": test, "validation": validation, "init": init, "storage_options": storage_options}
         with featurized_in_memory(shards, client=client, progress=progress is True, **rows) as data:
             return train(data, solver, client=here, random_state=seed, progress=progress, **others)
     if rows:
@@ -189,12 +206,16 @@ def train(
         from dkfeat.learn.liblinear import train_liblinear
 
         where = client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
-        unused = {"validation": held_out, "checkpoint": checkpoint} | where
+        unused = {"validation": held_out, "init": init, "checkpoint": checkpoint} | where
         foreign = [name for name, value in unused.items() if value is not None]
         if foreign:
             raise ConfigError(foreign_options(foreign))
         return train_liblinear(data, solver, test=scored, seed=seed, progress=progress)
-    task, solver = _resolved(data, solver)
+    if init is not None:
+        is_remote = not isinstance(init, LinearModel) and is_url(os.fspath(init))
+        init = load_model(init, storage_options=storage_options if is_remote else None)
+        check_continues(init, data)
+    task, solver = _resolved(data, solver, init)
     if solver.validation_fraction is not None and held_out is not None:
         raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
     job = TrainingJob(
@@ -203,6 +224,7 @@ def train(
         task=task,
         seed=seed,
         others=others,
+        init=init,
         checkpoint=None if checkpoint is None else as_target(checkpoint),
         progress=progress,
     )
@@ -231,12 +253,14 @@ class TrainingJob:
     others: Mapping[str, ShardDataset]
     """Shards named "validation", which choose among variants and epochs, and "test", which are only scored."""
     checkpoint: Target | None
+    init: LinearModel | None = None
+    """Model to continue from."""
     progress: bool | Callable[[Mapping[str, Any]], None]
 
     @cached_property
     def classes(self) -> NDArray[Any]:
         """Classes, ascending; none for regression."""
-        return classes_of(self.data, self.task)
+        return classes_of(self.data, self.task) if self.init is None else self.init.classes
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -264,6 +288,7 @@ class TrainingJob:
             "random_state": self.seed,
             "shuffle_rows": self.solver.shuffle_rows,
             "validation_fraction": self.held_out or None,
+            **({} if self.init is None else {"init": hashlib.sha256(self.init.coef.tobytes()).hexdigest()}),
         }
 
     def pins(self, parts: int | None) -> dict[str, Any]:
@@ -286,7 +311,7 @@ def _refitted(job: TrainingJob, model: LinearModel, workers: LazyRunner | None) 
     solver = replace(job.solver, **chosen, epochs=epochs, patience=None, validation_fraction=None)
     others = {name: data for name, data in job.others.items() if name != "validation"}
     refitted = _train_once(replace(job, solver=solver, others=others, checkpoint=state), workers)
-    kept = ("grid", "patience", "validation_fraction", "epochs")
+    kept = ("grid", "patience", "validation_fraction", "epochs", "calibration")
     choice = {name: model.training[name] for name in kept if model.training.get(name) is not None}
     return replace(refitted, training={**refitted.training, **choice, "refit": True})
 
@@ -321,6 +346,7 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
             checkpoints=None if kept is None else stack.enter_context(kept.locked()),
             on_epoch=lines if job.progress is True else job.progress or None,
             averaging=averaging,
+            init=None if job.init is None else (job.init.coef, job.init.intercept),
         )
         chosen = training.run(resume=state is None or state.resume)
         if lines is not None:
@@ -331,7 +357,7 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
         record["parts"] = n_parts
     if len(job.variants) > 1:
         record["grid"] = training.state.grid
-    return LinearModel.of_shards(
+    model = LinearModel.of_shards(
         job.data,
         classes=job.classes,
         coef=chosen.coef,
@@ -340,6 +366,9 @@ def _train_once(job: TrainingJob, workers: LazyRunner | None) -> LinearModel:
         training=record,
         history=tuple(training.state.history),
     )
+    if "validation" in scored and variant.loss.endswith("hinge"):
+        record["calibration"] = calibrate(model, scored["validation"]())
+    return model
 
 
 def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
@@ -384,7 +413,7 @@ def _check_memory(config: DescentConfig, width: int, *, in_parts: bool) -> None:
     check_fits(projected, what, "lower n_components or the bits of a code, or train fewer alphas at once")
 
 
-def _resolved(data: ShardDataset, solver: SGD) -> tuple[str, SGD]:
+def _resolved(data: ShardDataset, solver: SGD, init: LinearModel | None = None) -> tuple[str, SGD]:
     """Check a solver against the shards; return the task and the solver without options that depend on them.
 
     Raises
@@ -395,7 +424,19 @@ def _resolved(data: ShardDataset, solver: SGD) -> tuple[str, SGD]:
         If the shards hold no rows, no labels, or rows of one class only.
     """
     weights = check_class_weight(solver.class_weight)
+    if init is not None:
+        kind: Any = "regression" if init.task == "regression" else "classification"
+        solver = replace(
+            solver,
+            task=kind if solver.task == "auto" else solver.task,
+            loss=init.training.get("loss") if solver.loss is None else solver.loss,
+            epochs=solver.epochs or FEWEST_EPOCHS,
+        )
     task = task_of(data, solver.task, several(solver.loss))
+    if init is not None:
+        if (task == "regression") != (init.task == "regression"):
+            raise SpecConflictError(f"init: a model of {init.task} cannot continue as a {task}; train a new model")
+        task = init.task
     fit = REAL_LOSSES if task == "regression" else CLASS_LOSSES
     losses = fit[:1] if solver.loss is None else several(solver.loss)
     strange = [loss for loss in losses if loss not in fit]
@@ -405,7 +446,7 @@ def _resolved(data: ShardDataset, solver: SGD) -> tuple[str, SGD]:
     if weights is not None and task in ("regression", "multilabel"):
         rows = "rows of a regression" if task == "regression" else "rows with lists of labels"
         raise ConfigError(f"class_weight={weights!r}, but {rows} have no single class; leave it out")
-    n_classes = max(1, len(classes_of(data, task)))
+    n_classes = 1 if init is not None else max(1, len(classes_of(data, task)))
     epochs = default_epochs(data.n_rows, n_classes) if solver.epochs is None else solver.epochs
     return task, replace(solver, loss=losses, epochs=epochs, class_weight=weights)
 

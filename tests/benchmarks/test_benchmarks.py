@@ -61,6 +61,12 @@ def test_descent__runs_on_the_papers_data(data_folder):
 
 
 @pytest.mark.data
+def test_continued__nights_come_near_one_training(data_folder):
+    (record,) = records_of("continued", ["--quick", "--nights", "3"], DKFEAT_DATA=str(data_folder))
+    assert record["ratio"] > 0.97
+
+
+@pytest.mark.data
 def test_neighbors__finds_the_nearest_rows(data_folder):
     records = records_of("neighbors", ["--quick"], DKFEAT_DATA=str(data_folder))
     recalls = {record["way"]: record["recall"] for record in records if record["what"] == "recall"}

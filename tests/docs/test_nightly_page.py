@@ -51,9 +51,10 @@ def shell(text, home):
 
 
 def test_nightly_page__commands_run(home):
-    by_hand, arrive, log, give_up = blocks("sh")
+    by_hand, arrive, learn, log, give_up = blocks("sh")
     assert '"committed"' in shell(by_hand, home)
     shell(arrive, home)
+    assert "model" in shell(f".venv/bin/dkfeat train features/days --out model\n{learn}", home)
     (cron,) = blocks("cron")
     assert shell(re.fullmatch(r"(?:\S+ ){5} (.*)\n", cron)[1], home) == ""
     lines = [json.loads(line) for line in (home / "nightly.log").read_text().splitlines()]

@@ -69,7 +69,7 @@ class FakeShards:
             {} if weight is None else {"weight": "float64"}
         )
         self.manifest = SimpleNamespace(sha256="ab" * 32, schema=schema)
-        self.shards = SimpleNamespace(storage=SimpleNamespace(list=lambda *_, **__: {}))  # without logs
+        self.shards = SimpleNamespace(storage=SimpleNamespace(url="fakes", list=lambda *_, **__: {}))  # without logs
         row_bytes = self.codes.codes.shape[1]
         self.spec = {
             "map": self.map.to_spec(),

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     help="sgd reads shard by shard; liblinear finds the optimum with all features in memory.",
 )
 @heading("Solver sgd")
+@option_of(TrainConfig, "init", metavar="MODEL")
 @options_of(SGD, "alpha", "epochs", "patience", "average", "shuffle_rows", "loaders")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the order of rows and of the rows held out."

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,30 @@ class Weights:
         lanes = [np.zeros(config.n_lanes) for _ in range(3)]
         return cls(_zeros(shape), lanes[0], _zeros(shape) if config.average else None, lanes[1], lanes[2])
 
+    def start_from(self, config: DescentConfig, coef: NDArray[Any], intercept: NDArray[Any]) -> None:
+        """Set all variants of initial weights to a model, in the form that `model` returns."""
+        for variant in range(len(config.variants)):
+            lanes = config.lanes(variant)
+            self.coef[:, lanes] = coef.T / (config.target_scale * config.scale)
+            self.intercept[lanes] = (intercept - config.target_mean) / config.target_scale
+        if self.before_coef is not None and self.before_intercept is not None:
+            self.before_coef[...], self.before_intercept[...] = self.coef, self.intercept
+
+    def objective(self, config: DescentConfig, variant: int, batches: Iterable[Any]) -> tuple[float, float]:
+        """Compute what a training minimises for a model: the mean loss over rows and outputs, and the penalty.
+
+        Both are for labels in their own units. The penalty is ``alpha / 2`` times the squared length of the weights of
+        an output for scaled rows, without the intercept.
+        """
+        (table, intercept), lanes = self.averaged, config.lanes(variant)
+        start = Weights(table, intercept, None, np.zeros(config.n_lanes), np.zeros(config.n_lanes))
+        still = Descent(start, replace(config, average=False), moves=False)
+        for X, y, weight in batches:
+            still.run_batch(X, y, weight)
+        loss, weights = still.weights().loss[lanes].mean(), table[:, lanes].astype(np.float64)
+        penalty = config.variants[variant].alpha / 2 * np.square(weights).sum() / config.n_outputs
+        return float(loss) * config.target_scale**2, float(penalty) * config.target_scale**2
+
     def model(self, config: DescentConfig, variant: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return a variant's weights and intercepts for unscaled rows and labels: means over the steps if `average`.
 
@@ -157,6 +181,8 @@ class Descent:
     weights : Weights
         Initial weights; their arrays are changed.
     config : DescentConfig
+    moves : bool, default=True
+        False leaves the weights as they are, to compute their loss.
 
     Examples
     --------
@@ -169,7 +195,7 @@ class Descent:
     ([[-1.0, 1.0]], 6)
     """
 
-    def __init__(self, weights: Weights, config: DescentConfig) -> None:
+    def __init__(self, weights: Weights, config: DescentConfig, *, moves: bool = True) -> None:
         self._config = config
         self._steps, self._window = weights.steps, 0
         self._coef = _aligned(weights.coef)
@@ -180,7 +206,7 @@ class Descent:
         for number, variant in enumerate(config.variants):
             lanes = config.lanes(number)
             kinds[lanes] = LOSSES[variant.loss][0]
-            step_sizes[lanes], alphas[lanes] = config.step_size(variant.loss), variant.alpha
+            step_sizes[lanes], alphas[lanes] = config.step_size(variant.loss) * moves, variant.alpha
         self._lanes = compiled.Lanes(
             kinds=kinds,
             step_sizes=step_sizes,

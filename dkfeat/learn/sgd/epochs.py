@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
@@ -46,7 +48,7 @@ class EpochLines:
         """Show an epoch, given its entry of the history."""
         now, began = time.monotonic(), self._began
         self._began = now
-        shown = {"loss": "loss {:.4g}", "alpha": "best alpha {:g}"}
+        shown = {"train_loss": "loss {:.4g}", "penalty": "penalty {:.4g}", "alpha": "best alpha {:g}"}
         for rows in ("validation", "test"):
             shown |= {f"{rows}_accuracy": f"{rows} accuracy {{:.2%}}", f"{rows}_r2": f"{rows} R² {{:.4f}}"}
         parts = [form.format(entry[name]) for name, form in shown.items() if entry.get(name) is not None]
@@ -69,6 +71,8 @@ class EpochLines:
 
 SCORES = 1 << 22
 """Approximate number of scores held at a time: 16 MiB."""
+SAMPLED_BATCHES = 8
+"""Maximum number of batches of training rows over which the loss of a model is computed after each epoch."""
 TOLERANCE = 1e-4
 """Minimum increase of a score that counts as better."""
 
@@ -140,6 +144,8 @@ class Training:
         Function that receives the history entry of each epoch.
     averaging : Averaging or None
         Runs the epochs in parts; None: one descent in this process runs over `rows`.
+    init : tuple of ndarray or None
+        Weights and intercepts of the model to continue from; None: zeros.
     """
 
     rows: TrainingRows
@@ -150,6 +156,7 @@ class Training:
     checkpoints: Checkpoints | None
     on_epoch: Callable[[Mapping[str, Any]], object] | None
     averaging: Averaging | None
+    init: tuple[NDArray[Any], NDArray[Any]] | None = None
 
     state: State = field(default_factory=State, init=False)
     _best: Candidate | None = field(default=None, init=False)
@@ -167,6 +174,8 @@ class Training:
         """
         parts = self.averaging
         weights = Weights.zeros(self.config, self.rows.data.map.n_features_out) if parts is None else parts.zeros()
+        if self.init is not None:
+            weights.start_from(self.config, *self.init)
         self._loss_before = weights.loss.copy()
         found = self.checkpoints.load(State) if self.checkpoints is not None and resume else None
         if found is not None:
@@ -189,6 +198,11 @@ class Training:
         scores = [entry[f"validation_{self._score_name}"] for entry in grid]
         chosen = self._best_of(scores, [not entry["diverged"] for entry in grid])
         return self._candidate(descent.weights(), chosen, scores[chosen])
+
+    @cached_property
+    def _sample(self) -> list[Any]:
+        """Some batches of training rows, for the loss of models."""
+        return [*islice(self.rows.epoch(0), SAMPLED_BATCHES)]
 
     @property
     def _score_name(self) -> str:
@@ -232,6 +246,10 @@ class Training:
         state.grid, chosen = grid, self._best_of(scores, alive)
         n_rows = weights.steps - state.steps_before
         entry: Any = {"epoch": len(state.history) + 1, "rows": n_rows, "loss": losses[chosen]}
+        with np.errstate(invalid="ignore", over="ignore"):  # lanes that diverged
+            objective = weights.objective(config, chosen, self._sample)
+        if np.isfinite(objective).all():
+            entry["train_loss"], entry["penalty"] = objective
         if scores[chosen] is not None:
             entry[f"validation_{name}"] = scores[chosen]
         if len(alive) > 1:

@@ -46,7 +46,7 @@ def test_train__weights_are_for_features_as_the_map_gives_them():
     data = FakeShards(*blobs(300, 2, seed=1))
     model = quiet(data, epochs=3, loss="hinge")
     orders = []
-    for seed in data.seeds:
+    for seed in dict.fromkeys(data.seeds):
         order = np.arange(data.n_rows)
         np.random.default_rng(seed).shuffle(order)
         orders.append(order)
