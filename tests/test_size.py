@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_856
+MOST_CODE = 32_007
 MOST_MODULES = 222
-MOST_TEST_LINES = 39_649
+MOST_TEST_LINES = 39_868
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
