@@ -198,7 +198,7 @@ def _of_state(found: Status) -> dict[str, str]:
 @storage_option("TARGET")
 @output_options
 def files(target: str, storage_options: dict[str, Any] | None) -> None:
-    """List the committed Parquet files of TARGET, one on each line, in the order of their rows.
+    """List the committed Parquet files of TARGET, one a line, in row order.
 
     Other files in TARGET/data are of a run in progress or interrupted, so give
     this list, not the folder, to other readers of Parquet.
