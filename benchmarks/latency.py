@@ -1,4 +1,4 @@
-"""Time from a single row to its label: `LinearModel.predict`, warm.
+"""Time from a single row to its label or probabilities: `LinearModel.predict` and `predict_proba`, warm.
 
     python benchmarks/latency.py [--quick]
 
@@ -21,7 +21,7 @@ import dkfeat
 from dkfeat.learn.model import LinearModel
 
 COMPONENTS = 512
-TARGET_MS = 1.0
+TARGET_MS, PROBABILITIES_MS = 1.0, 0.2
 
 
 def quantiles(predict, rows, repeats):
@@ -41,7 +41,11 @@ def served(feature_map, n_classes):
     n_outputs = 1 if n_classes == 2 else n_classes
     coef = np.random.default_rng(0).normal(size=(n_outputs, feature_map.n_features_out))
     return LinearModel(
-        map_spec=feature_map.to_spec(), classes=np.arange(n_classes), coef=coef, intercept=np.zeros(n_outputs)
+        map_spec=feature_map.to_spec(),
+        classes=np.arange(n_classes),
+        coef=coef,
+        intercept=np.zeros(n_outputs),
+        training={"loss": "log_loss"},
     )
 
 
@@ -73,6 +77,13 @@ def main():
                 report.emit(what, **values, ratio=round(TARGET_MS / median, 3))
                 report.mark(f"{what}, ms", median, most=TARGET_MS)
                 print(f"{what:<40}{median:>12.3f}{high:>10.3f}{median / TARGET_MS:>10.2f}")
+    numbers = np.random.default_rng(0).lognormal(size=(200, 64)).astype(np.float32)
+    model = served(dkfeat.GCWSFeatures(n_components=COMPONENTS, random_state=0).fit_width(64), 10)
+    median, high = quantiles(model.predict_proba, [numbers[at : at + 1] for at in range(200)], repeats)
+    what = f"probabilities, GCWS k = {COMPONENTS}, 64 numbers, 10 classes"
+    report.emit(what, median_ms=round(median, 4), p99_ms=round(high, 4), ratio=round(PROBABILITIES_MS / median, 3))
+    report.mark(f"{what}, ms", median, most=PROBABILITIES_MS)
+    print(f"{what:<40}{median:>12.3f}{high:>10.3f}")
     return report.end(quick=args.quick)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from dkfeat.canonical import Count, Sha256, dumps, fingerprint, parse_object, typed
 from dkfeat.errors import ShardError, SpecConflictError
 from dkfeat.messages import counted, show_bytes, show_label
-from dkfeat.store.manifest.record_table import EMPTY, Records, Shards, Sources
+from dkfeat.store.manifest.record_table import Records, Shards, Sources
 from dkfeat.store.manifest.records import ShardEntry, check
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ class Manifest(Head):
     def without_records(self) -> Self:
         """Return a copy without shards and sources, which is small, for tasks that are told which shards to read."""
         totals: dict[str, Any] = {"rows": 0, "nnz": 0, "n_empty_rows": 0}
-        return replace(self, **totals, shards=Shards(EMPTY), sources=Sources(EMPTY))
+        empty = Records.of((), (), (), ())
+        return replace(self, **totals, shards=Shards(empty), sources=Sources(empty))
 
     def new_files(self, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
         """Return the files that are no sources of the data set."""

@@ -319,10 +319,6 @@ def _records(kind: pa.StructType, columns: Columns) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
-EMPTY = Records.of((), (), (), ())
-"""No records."""
-
-
 def open_parquet(data: bytes | memoryview | BinaryIO, what: str, *, page_checksums: bool = True) -> pq.ParquetFile:
     """Open a Parquet file, and read its footer.
 
