@@ -371,11 +371,8 @@ class LinearModel:
     def probabilities(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Turn scores into probabilities; see `predict_proba`."""
         if not self.has_probabilities:
-            loss = self.training.get("loss")
-            raise ConfigError(
-                f"probabilities need a model trained with loss='log_loss', or with validation rows; this one has "
-                f"loss={loss!r} and none"
-            )
+            needed = "a model trained with loss='log_loss', or with validation rows"
+            raise ConfigError(f"probabilities need {needed}; this one has loss={self.training.get('loss')!r} and none")
         scores = scores.astype(np.float64)
         if "calibration" in self.training:
             slopes, offsets = np.transpose(self.training["calibration"])

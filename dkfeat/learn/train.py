@@ -426,12 +426,8 @@ def _resolved(data: ShardDataset, solver: SGD, init: LinearModel | None = None) 
     weights = check_class_weight(solver.class_weight)
     if init is not None:
         kind: Any = "regression" if init.task == "regression" else "classification"
-        solver = replace(
-            solver,
-            task=kind if solver.task == "auto" else solver.task,
-            loss=init.training.get("loss") if solver.loss is None else solver.loss,
-            epochs=solver.epochs or FEWEST_EPOCHS,
-        )
+        loss, epochs = solver.loss or init.training.get("loss"), solver.epochs or FEWEST_EPOCHS
+        solver = replace(solver, task=kind if solver.task == "auto" else solver.task, loss=loss, epochs=epochs)
     task = task_of(data, solver.task, several(solver.loss))
     if init is not None:
         if (task == "regression") != (init.task == "regression"):

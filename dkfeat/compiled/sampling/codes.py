@@ -112,14 +112,7 @@ def one_hot_columns(
 
 
 @kernel
-def sum_weights(
-    packed: NDArray[np.uint8],
-    empty: NDArray[np.bool_],
-    n_components: int,
-    bits: int,
-    table: NDArray[np.float32],
-    sums: NDArray[np.float32],
-) -> None:
+def sum_weights(packed, empty, n_components, bits, table, sums):
     """Add to the sums of each row the rows of a table that its codes name, in the order of components.
 
     Parameters
