@@ -32,7 +32,7 @@ from workloads import rcv1_like, webspam_like
 import dkfeat
 from dkfeat.learn.model import LinearModel
 
-MOST_TIMES = 2.0
+MOST_TIMES, MOST_OF_FEW_COLUMNS = 2.0, 3.0
 TOP = 20
 NUMBERS, TABLES = ("spambase", "satimage", "splice"), ("adult", "flights", "hotel")
 
@@ -80,7 +80,7 @@ def speed(report, *, quick):
         times = statistics.median(explain / predict for predict, explain in found)
         predicted, explained = (statistics.median(each) / n_rows * 1e6 for each in zip(*found, strict=True))
         report.emit(name, predict_us=round(predicted, 2), explain_us=round(explained, 2), times=round(times, 2))
-        report.mark(f"{name}, times predict", times, most=MOST_TIMES)
+        report.mark(f"{name}, times predict", times, most=MOST_TIMES if "CSR" in name else MOST_OF_FEW_COLUMNS)
         print(f"{name:<40}{predicted:>10.2f}{explained:>10.2f}{times:>8.2f}")
 
 

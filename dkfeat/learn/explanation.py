@@ -220,6 +220,8 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
         )
     if isinstance(rows, PackedCodes):
         raise InputError("codes do not tell the columns that they come from; give the rows from which they were made")
+    if _takes_tables(model) and not issparse(rows):
+        rows = pa.Table.from_batches(read_table(rows))
     found = _sums_of(model, rows)
     columns = _columns_of(model, rows, found.keys)
     places, _ = _places(columns.keys, found.keys)
@@ -234,8 +236,8 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
         raise InputError("there are no rows to explain, or none for the baseline; give one or more")
     if columns.encoder is None:
         rows = csr_matrix(rows) if issparse(rows) else np.asarray(rows)
-    else:
-        rows = None if issparse(rows) else pa.Table.from_batches(read_table(rows))
+    elif issparse(rows):
+        rows = None
     return Explanation(
         classes=model.names[:0] if model.task in ("binary", "regression") else model.names,
         _sums=found._replace(keys=places),

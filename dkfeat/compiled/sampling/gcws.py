@@ -120,20 +120,7 @@ def product_of_uniforms(x, y):
 
 
 @inlined
-def code_lanes(key, x2, x3, mode, i_bits, shift):
-    """Compute the codes of a coordinate in 16 components by a rule other than CODE_RANK, from its last two words."""
-    mask, drop = splat(u32((1 << i_bits) - 1)), splat(u32(16 - i_bits))
-    if mode == CODE_MIXED:
-        code = (((x3 & splat(u32(511))) << splat(u32(7))) | (x2 & splat(u32(127)))) >> drop
-    elif mode == CODE_SIGNED:
-        code = (splat(u32(key >> 1)) + splat(u32(key & 1)) * shift) & mask
-    else:
-        code = splat(u32(key & 0xFFFF)) & mask
-    return code
-
-
-@inlined
-def fill_parameters(coordinates, first, places, begin, end, mode, i_bits, shift, table, codes):
+def fill_parameters(coordinates, first, places, begin, end, mode, i_bits, shift, table, codes, traced):
     """Replace the words of some coordinates by their parameters, and write their codes.
 
     Parameters
@@ -151,9 +138,12 @@ def fill_parameters(coordinates, first, places, begin, end, mode, i_bits, shift,
     table : ndarray of float32
         Filled by `fill_words`.
     codes : ndarray of uint8, uint16 or uint32
-        16 codes for each place.
+        16 codes for each place, or, if `traced` is not empty, the rank of the coordinate, 16 times.
+    traced : ndarray of shape (n_present * 16,) or (0,), uint8, uint16 or uint32
+        16 codes for each coordinate.
     """
     zero, one, low9 = splat(f32(0)), splat(f32(1)), splat(u32(511))
+    mask, drop = splat(u32((1 << i_bits) - 1)), splat(u32(16 - i_bits))
     for i in range(begin, end):
         place = places[i]
         x0, x1, x2, x3 = load_words(table, place)
@@ -162,7 +152,18 @@ def fill_parameters(coordinates, first, places, begin, end, mode, i_bits, shift,
         beta, c = _odd(rest) * splat(f32(2.0**-24)), zero - log_normal_lanes(product_of_uniforms(x2, x3))
         store_four(table, place * TABLE_ROW, one / r, r, beta, c)
         rank = first + place
-        code = splat(u32(rank)) if mode == CODE_RANK else code_lanes(coordinates[rank], x2, x3, mode, i_bits, shift)
+        key = coordinates[rank]
+        if mode == CODE_MIXED:
+            code = (((x3 & low9) << splat(u32(7))) | (x2 & splat(u32(127)))) >> drop
+        elif mode == CODE_SIGNED:
+            code = (splat(u32(key >> 1)) + splat(u32(key & 1)) * shift) & mask
+        elif mode == CODE_LOW:
+            code = splat(u32(key & 0xFFFF)) & mask
+        else:
+            code = splat(u32(rank))
+        if traced.shape[0]:
+            store(traced, rank * LANES, narrowed(code, traced))
+            code = splat(u32(rank))
         store(codes, place * LANES, narrowed(code, codes))
     # log c in a pass of its own: short chains of dependent steps overlap better than a long one
     for i in range(begin, end):
@@ -273,6 +274,7 @@ def sweep_tile(
     codes,
     places,
     best,
+    traced,
     kept,
     levels,
 ):
@@ -300,8 +302,10 @@ def sweep_tile(
         Buffer.
     best : ndarray of shape (n_rows * 16,), float32
         Smallest a of each row and component; inf for a row without entries.
+    traced : ndarray of shape (n_present * 16,) or (0,), uint8, uint16 or uint32
+        Codes of the coordinates that may be sampled, if it is not empty.
     kept : ndarray of shape (n_rows * 16,), uint8, uint16 or uint32
-        Codes of the sampled coordinates; 0 for a row without entries.
+        Codes of the sampled coordinates, or, if `traced` is not empty, their ranks; 0 for a row without entries.
     levels : ndarray of shape (n_rows * 16,), float32
         Sampled levels if `with_levels`; 0 for a row without entries.
     """
@@ -323,7 +327,7 @@ def sweep_tile(
                 n_listed = list_candidates(
                     begin, end, first, starts, offsets, logs, best, rare_uses, table, places, n_listed
                 )
-            fill_parameters(coordinates, first, places, listed, n_listed, mode, i_bits, shift, table, codes)
+            fill_parameters(coordinates, first, places, listed, n_listed, mode, i_bits, shift, table, codes, traced)
         for s in range(starts.shape[0]):
             for i in range(n_listed):
                 place = places[i]
@@ -362,44 +366,32 @@ def encode_tiles(entries, n_components, arguments, t_bits, whole_bytes, packed):
 
 
 @kernel
-def trace_tile(
-    coordinates, ranks, best, component, n_live, seed, mode, i_bits, shifts, is_made, table, first_row, i_star, kept
-):
-    """Write the coordinates that a sweep by CODE_RANK has sampled, and their codes by another rule.
+def trace_tile(coordinates, ranks, best, traced, component, n_live, first_row, i_star, kept):
+    """Write the coordinates that a sweep has sampled, and their codes.
 
     Parameters
     ----------
-    coordinates, component, seed, mode, i_bits, shifts
+    coordinates, component
         As in `sweep_tile`.
-    ranks, best : ndarrays of shape (n_rows * 16,), uint32 and float32
-        Results of the sweep.
+    ranks, best, traced : ndarrays
+        Results of the sweep; `ranks` is its `kept`.
     n_live : int
         Number of components of the tile.
-    is_made, table : ndarrays of shape (n_present,) and (n_present * 16,), bool and uint8 or uint16
-        Buffers: the coordinates whose codes are in the table.
     first_row : int
         Row of `i_star` with which the tile begins.
     i_star : ndarray of shape (at least first_row + n_rows, n_components), int64
         Coordinates of the samples; not changed in rows without entries.
-    kept : ndarray of shape (n_rows * 16,), of the dtype of `table`
+    kept : ndarray of shape (n_rows * 16,), of the dtype of `traced`
         Codes; 0 in rows without entries.
     """
-    shift = load(shifts, component)
-    is_made[:] = False
     kept[:] = 0
     for row in range(kept.shape[0] // LANES):
         at = row * LANES
-        if best[at] == np.inf:
-            continue
-        for j in range(n_live):
-            rank = np.intp(ranks[at + j])
-            key = coordinates[rank]
-            if not is_made[rank]:
-                _, _, x2, x3 = philox_lanes(u64(key), u64(component), _STREAM, seed)
-                store(table, rank * LANES, narrowed(code_lanes(key, x2, x3, mode, i_bits, shift), table))
-                is_made[rank] = True
-            kept[at + j] = table[rank * LANES + j]
-            i_star[first_row + row, component + j] = key
+        if best[at] != np.inf:
+            for j in range(n_live):
+                rank = u64(ranks[at + j])
+                kept[at + j] = traced[rank * u64(LANES) + u64(j)]
+                i_star[first_row + row, component + j] = coordinates[rank]
 
 
 CodeMode = Literal["injective", "signed", "mixed", "lowest"]
@@ -454,7 +446,7 @@ def sample(
     for rows, entries in _groups(indptr, columns, logs, negative):
         n = rows.stop - rows.start
         ranks, levels = aligned(n * LANES, np.uint32), aligned(n * LANES, np.float32)
-        for component, best in _sweeps(entries, n, n_components, seed, CODE_RANK, 1, True, ranks, levels):
+        for component, best in _sweeps(entries, n, n_components, seed, CODE_RANK, 1, True, ranks[:0], ranks, levels):
             live = slice(component, min(component + LANES, n_components))
             shape = (slice(None), slice(live.stop - component))
             found = (best != np.inf).reshape(n, LANES)[shape]
@@ -512,17 +504,21 @@ def encode(
         kept, levels = aligned(n * LANES, dtype), aligned(n * LANES if t_bits else 0, np.float32)
         out = packed[rows].reshape(-1)
         if i_star is None:
-            more = _arguments(entries, n, n_components, seed, _MODES[mode], i_bits, t_bits > 0, kept, levels)
+            rules = _MODES[mode], i_bits, t_bits > 0
+            more = _arguments(entries, n, n_components, seed, *rules, kept[:0], kept, levels)
             encode_tiles(entries, n_components, more, t_bits, True if bits == i_bits == 8 else None, out)
-            empty[rows] = more[-3][::LANES] == np.inf
+            empty[rows] = more[-4][::LANES] == np.inf
             continue
-        ranks, n_present = aligned(n * LANES, np.uint32), len(entries.coordinates)
-        rules = np.uint64(seed), _MODES[mode], i_bits, _shifts(n_components, seed, _MODES[mode], i_bits)
-        traced = np.empty(n_present, np.bool_), aligned(n_present * LANES, dtype), rows.start, i_star, kept
-        for component, best in _sweeps(entries, n, n_components, seed, CODE_RANK, i_bits, t_bits > 0, ranks, levels):
+        n_present = len(entries.coordinates)
+        ranks, traced = aligned(n * LANES, np.min_scalar_type(n_present)), aligned(n_present * LANES, dtype)
+        sweeps = _sweeps(entries, n, n_components, seed, _MODES[mode], i_bits, t_bits > 0, traced, ranks, levels)
+        for component, best in sweeps:
             n_live = min(LANES, n_components - component)
-            trace_tile(entries.coordinates, ranks, best, component, n_live, *rules, *traced)
-            pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, out)
+            trace_tile(entries.coordinates, ranks, best, traced, component, n_live, rows.start, i_star, kept)
+            if bits == i_bits == 8 and n_live == LANES:
+                pack_bytes(kept, component, row_bytes, out)
+            else:
+                pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, out)
             if component == 0:
                 empty[rows] = best[::LANES] == np.inf
     return packed, empty
@@ -550,7 +546,7 @@ def _sweeps(
     more = _arguments(entries, n_rows, n_components, *rest)
     for component in range(0, n_components, LANES):
         sweep_tile(*entries, component, *more)
-        yield component, more[-3]
+        yield component, more[-4]
 
 
 def _arguments(
@@ -561,26 +557,22 @@ def _arguments(
     mode: int,
     i_bits: int,
     with_levels: bool,
+    traced: NDArray,
     kept: NDArray,
     levels: NDArray[np.float32],
 ) -> tuple[Any, ...]:
-    # arguments of sweep_tile after the component, for results in the last three: the smallest a, kept and levels
-    key, shifts = np.uint64(seed), _shifts(n_components, seed, mode, i_bits)
+    # arguments of sweep_tile after the component, for results in the last four: the smallest a, traced, kept and levels
+    key = np.uint64(seed)
+    words = np.zeros((-(-n_components // LANES) * LANES, 4), np.uint32)
+    if mode == CODE_SIGNED:
+        draw_words(u64(0), _SHIFT_STREAM, key, words)
+    shifts = words[:, 0] >> np.uint32(32 - i_bits)
     best = aligned(n_rows * LANES, np.float32)
     size = min(CHUNK, len(entries.coordinates))
     table, codes = aligned(size * TABLE_ROW, np.float32), aligned(size * LANES, kept.dtype)
     places = np.empty(CHUNK + 1, np.int64)
     rules = key, mode, i_bits, with_levels, shifts, _rare_uses(entries, n_rows)
-    return *rules, table, codes, places, best, kept, levels
-
-
-def _shifts(n_components: int, seed: int, mode: int, i_bits: int) -> NDArray[np.uint32]:
-    # shifts of the codes of negative coordinates for CODE_SIGNED, else 0
-    words = np.zeros((-(-n_components // LANES) * LANES, 4), np.uint32)
-    if mode == CODE_SIGNED:
-        draw_words(u64(0), _SHIFT_STREAM, np.uint64(seed), words)
-    shifts: NDArray[np.uint32] = words[:, 0] >> np.uint32(32 - i_bits)
-    return shifts
+    return *rules, table, codes, places, best, traced, kept, levels
 
 
 def _rare_uses(entries: FeatureMajor, n_rows: int) -> int | None:

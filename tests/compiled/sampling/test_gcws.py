@@ -107,7 +107,7 @@ def test_encode__any_partition_of_rows(n_features, monkeypatch):
 
 
 def test_ties__go_to_the_lowest_coordinate(monkeypatch):
-    def alike(coordinates, first, places, begin, end, mode, i_bits, shift, table, codes):  # noqa: ARG001  # the signature of fill_parameters
+    def alike(coordinates, first, places, begin, end, mode, i_bits, shift, table, codes, traced):  # noqa: ARG001  # the signature
         for i in range(begin, end):
             for lane in range(16):
                 at = places[i] * 64 + lane

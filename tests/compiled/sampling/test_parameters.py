@@ -18,7 +18,7 @@ def bounds_and_parameters():
             for x in range(4):
                 store(table, place * TABLE_ROW + 16 * x, load(words, place * TABLE_ROW + 16 * x))
             store(bounds, place * 16, least_a(table, place))
-        fill_parameters(places, 0, places, 0, len(places), CODE_LOW, 8, load(shifts, 0), table, codes)
+        fill_parameters(places, 0, places, 0, len(places), CODE_LOW, 8, load(shifts, 0), table, codes, codes[:0])
 
     n = 1000 if numba.config.DISABLE_JIT else 20_000
     rng = np.random.default_rng(3)
