@@ -117,8 +117,10 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
                 "Table or RecordBatch of Arrow, or a mapping of names to the values of one row; a Series becomes a "
                 "table by to_frame()"
             )
-    except (pa.ArrowException, TypeError) as error:
-        raise InputError(f"X cannot be read as a table of Arrow: {error}; convert the column first") from error
+    except InputError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"X cannot be read as a table of Arrow: {error}; convert or rename columns first") from error
     names = batches[0].schema.names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -17,6 +17,7 @@ from dkfeat.compiled.sampling.contributions import add_weights
 from dkfeat.encoders._arrow import read_table
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import counted
+from dkfeat.sources.parquet.batches import without_views
 from dkfeat.store.manifest.manifest import columns_besides_features
 
 if TYPE_CHECKING:
@@ -148,7 +149,14 @@ class Explanation:
         -------
         contributions : list of dict
             With the keys column, value and contribution, for each column that the row holds.
+
+        Raises
+        ------
+        InputError
+            If there is no such row.
         """
+        if not 0 <= number < self.n_rows:
+            raise InputError(f"there is no row {number}; the explained rows are 0 to {self.n_rows - 1:,}")
         own = slice(*self._sums.indptr[number : number + 2])
         columns, sums = self._sums.keys[own], self._sums.sums[own]
         sums = sums[:, (sums.sum(axis=0) + self._intercepts).argmax()]
@@ -220,8 +228,10 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
         )
     if isinstance(rows, PackedCodes):
         raise InputError("codes do not tell the columns that they come from; give the rows from which they were made")
+    rows = model.numbers_by_name(rows)
     if _takes_tables(model) and not issparse(rows):
-        rows = pa.Table.from_batches(read_table(rows))
+        table = pa.Table.from_batches(read_table(rows))
+        rows = table.cast(without_views(table.schema))
     found = _sums_of(model, rows)
     columns = _columns_of(model, rows, found.keys)
     places, _ = _places(columns.keys, found.keys)
@@ -229,7 +239,7 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
     if background is not None:
         totals[:], n_rows = 0, 0
         for block in background:
-            part = _sums_of(model, block)
+            part = _sums_of(model, model.numbers_by_name(block))
             at, known = _places(columns.keys, part.keys)
             totals, n_rows = totals + _totals(at[known], part.sums[known], len(totals)), n_rows + part.n_rows
     if not min(n_rows, found.n_rows):
@@ -283,6 +293,7 @@ def _columns_of(model: Any, rows: Any, keys: NDArray[np.int64]) -> _Columns:
         width = model.map.n_features_in_
         keys = np.arange(width) if width <= MOST_COLUMNS else np.unique(keys)
         given = getattr(rows, "columns", getattr(model.map, "feature_names_in_", None))
+        given = rows.schema.names if isinstance(rows, pa.Table | pa.RecordBatch) else given
         if given is None and model.input_spec.get("features_as") == "columns":
             given = model.input_spec["features"]
         names = keys.tolist() if given is None or len(given) != len(keys) else list(given)

@@ -23,6 +23,7 @@ from dkfeat.canonical import parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.learn.scores import Entry, Score, predictions_of
+from dkfeat.maps._rows import is_dask
 from dkfeat.messages import counted
 from dkfeat.store.manifest.manifest import columns_besides_features
 from dkfeat.store.manifest.metadata import (
@@ -301,9 +302,27 @@ class LinearModel:
         InputError
             For rows with another number of columns, or codes with another number of bytes per row.
         """
+        X = self.numbers_by_name(X)
         if not isinstance(X, PackedCodes) and self.encoder is not None:
             X = self.encoder.rows_for_map(X, columns_besides_features(self.input_spec))
         return self.score_rows(X)
+
+    def numbers_by_name(self, X: Any) -> Any:
+        """Find the columns of a table by name if training read columns of numbers; return other rows unchanged."""
+        is_arrow = hasattr(X, "column_names") and not hasattr(X, "iloc")
+        held = X.column_names if is_arrow else getattr(X, "columns", None)
+        if held is None or self.input_spec.get("features_as") != "columns" or is_dask(X):
+            return X
+        places, names = {str(name): at for at, name in enumerate(held)}, self.input_spec["features"]
+        if missing := [name for name in names if name not in places]:
+            raise InputError(
+                f"the table has no column {missing[0]!r}, which training rows had; its "
+                f"columns: {', '.join(map(repr, [*places][:10]))}"
+            )
+        chosen = [places[name] for name in names]
+        if hasattr(X, "iloc"):  # of pandas
+            return X.iloc[:, chosen].to_numpy(na_value=np.nan)
+        return np.asarray(X.select(chosen) if is_arrow else X[:, chosen])
 
     def score_rows(self, X: Any) -> NDArray[np.float32]:
         """Compute the scores of rows that have passed any encoder; see `decision_function`."""

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -135,6 +136,7 @@ def test_explain__tables_have_a_contribution_for_each_column(table):
     np.testing.assert_allclose(found.contributions[7], expected[numbers], atol=1e-9)
     first = {each["column"]: each["value"] for each in found.row(7)}
     assert first["city"] == table["city"][7]
+    assert dkfeat.explain(model, pl.from_pandas(table)).row(7) == found.row(7)  # of polars text is a view
     assert float(first["age"]) == table["age"][7]
     long = found.to_table().to_pandas()
     chosen = long[long["class"] == 2].pivot_table("contribution", "row", "column").fillna(0)
@@ -168,9 +170,13 @@ def test_explain__scaled_columns_and_names(kind):
     model = random_model(MAPS[2].fit(X), **facts)
     found = dkfeat.explain(model, X)
     np.testing.assert_allclose(found.scores, model.decision_function(X), rtol=1e-5, atol=1e-4)
-    assert found.columns.tolist() == list("abcdefg")
     held = {name: value for name, value in zip("abcdefg", X[0].tolist(), strict=True) if value}
-    assert {each["column"]: each["value"] for each in found.row(0)} == held
+    frame = pd.DataFrame(X, columns=list("abcdefg"))[list("gabcdef")].assign(more="text")
+    for rows in (X, frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        found = dkfeat.explain(model, rows)
+        np.testing.assert_array_equal(model.decision_function(rows), model.decision_function(X))
+        assert found.columns.tolist() == list("abcdefg")
+        assert {each["column"]: each["value"] for each in found.row(0)} == held
 
 
 def test_explain__of_more_columns_those_that_rows_hold():
@@ -233,6 +239,10 @@ def test_explain__wrong_rows_are_errors(table):
         dkfeat.explain(model, np.ones((2, 7)), background=np.ones((2, 6)))
     with pytest.raises(InputError, match="row 1, column 2"):
         dkfeat.explain(model, np.array([[1.0] * 7, [1, 1, np.nan, 1, 1, 1, 1]]))
+    with pytest.raises(InputError, match=r"no row -1; the explained rows are 0 to 1$"):
+        dkfeat.explain(model, np.ones((2, 7))).row(-1)
+    with pytest.raises(InputError, match="Duplicate column names"):
+        dkfeat.explain(encoded_model(dkfeat.TableEncoder(random_state=0), table), pd.concat([table] * 2, axis=1))
     with pytest.raises(InputError, match="no column 'city'"):
         dkfeat.explain(encoded_model(dkfeat.TableEncoder(random_state=0), table), table.drop(columns="city"))
 

@@ -170,18 +170,31 @@ def passing_rows(
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Convert to an array without extension, dictionary or list view type."""
+    """Convert to an array without extension, dictionary or view type."""
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type
     if pa.types.is_dictionary(kind):
         return plain(array.dictionary).take(array.indices)  # Arrow does not decode a view
-    if pa.types.is_string_view(kind):
-        return array.cast(pa.large_string())
-    if pa.types.is_binary_view(kind):
-        return array.cast(pa.large_binary())
+    stored = _without_views(kind)
+    return array if stored == kind else array.cast(stored)
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with large text and lists in place of views, of which pyarrow selects no rows."""
+    return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_without_views(kind.value_type), kind.list_size)
     is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-    return array.cast(pa.large_list(kind.value_type)) if is_view else array
+    if is_view or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        value = _without_views(kind.value_type)
+        return pa.large_list(value) if is_view or value != kind.value_type else kind
+    return {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind, kind)
 
 
 def footer_of(options: ParquetOptions, file: SourceFile, parquet: pq.ParquetFile) -> Footer:
@@ -319,12 +332,8 @@ class SplitReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the file, with its metadata; views, of which pyarrow selects no rows, are large text and lists."""
-        schema = self._parquet.schema_arrow
-        fields = [
-            field.with_type(plain(pa.nulls(0, field.type)).type) if _is_view(field.type) else field for field in schema
-        ]
-        return pa.schema(fields, schema.metadata)
+        """Schema of the file, with its metadata, without views."""
+        return without_views(self._parquet.schema_arrow)
 
     def _parts(self, group: int) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows of a row group, and the number in it of the first one."""
@@ -362,11 +371,6 @@ class SplitReader:
         if self._footer.condition is None or not len(rows):
             return rows, arrays
         return passing_rows(self._footer.condition, arrays, rows)
-
-
-def _is_view(kind: pa.DataType) -> bool:
-    is_list = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-    return is_list or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
 
 
 def _first_leaf(schema: pa.Schema, column: str) -> int:
