@@ -146,6 +146,10 @@ def featurized_in_memory(
     """
     if map is None:
         raise ConfigError("rows in memory need a feature map, such as map=dkfeat.GCWSFeatures(); give one")
+    if y is not None and isinstance(rows, Source):
+        raise ConfigError(
+            f"y is given, but the rows are a {type(rows).__name__}, which has labels of its own; give one"
+        )
     source = as_source(rows) if y is None else TableSource(rows, y)
     if not source.has_labels:
         raise InputError(

@@ -194,6 +194,10 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
     if map is not None and not isinstance(map, maps.FeatureMap):
         raise ConfigError(f"map={map!r:.100}, but it must be a feature map ({', '.join(CLASSES)}) or None")
     check_choice(layout, "layout", (None, *LAYOUTS))
+    if not (encoder is None or hasattr(type(encoder), "takes_tables") or str(encoder) == "auto"):
+        raise ConfigError(
+            f"encoder={encoder!r:.100}, but it must be a TableEncoder, ColumnScale or Text, 'auto' or None"
+        )
     for named, in_full in ((target, True), (like, False)):
         if named is not None:
             remedy = opened.remedy if in_full else "give another `like`"

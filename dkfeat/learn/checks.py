@@ -14,6 +14,7 @@ from dkfeat.canonical import fingerprint
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
 from dkfeat.messages import counted, show_bytes, show_label
+from dkfeat.store.manifest.manifest import labels_named
 from dkfeat.store.manifest.metadata import differences
 from dkfeat.validation import as_label, check_choice, check_real
 
@@ -140,16 +141,16 @@ def classes_of(data: Any, task: str) -> NDArray[Any]:
         raise ConfigError("the shards' labels take more than 10,000 values, more than can be trained")
     classes = np.asarray(data.classes)
     if task != "multilabel":
-        check_several_classes(classes, data.n_rows)
+        check_several_classes(labels_named(data.classes, data.spec["input"]), data.n_rows)
     elif not len(classes):
         raise InputError(f"none of the {data.n_rows:,} rows has a label")
     return classes
 
 
-def check_several_classes(classes: NDArray[Any], n_rows: int) -> None:
+def check_several_classes(classes: Sequence[Any], n_rows: int) -> None:
     """Raise an error if rows have fewer than two different labels."""
     if len(classes) < 2:
-        only = ", ".join(str(label) for label in classes.tolist()) or "none"
+        only = ", ".join(map(str, classes)) or "none"
         raise InputError(f"a classifier needs labels of two classes or more; all {n_rows:,} rows have the label {only}")
 
 

@@ -180,18 +180,21 @@ def train(
         text = f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name"
         raise ConfigError(f"{text}; the labels of rows in memory are given by keyword, as y=")
     seed = check_seed(random_state)
-    if not (isinstance(shards, str | os.PathLike) or hasattr(shards, "manifest")):
+    is_folder = isinstance(shards, str | os.PathLike) or hasattr(shards, "manifest")
+    if foreign := rows.keys() - (() if is_folder else ("y", "map", "encoder")):
+        raise TypeError(
+            f"train() got an unexpected keyword argument {min(foreign)!r}; rows in memory, and sources such as "
+            "dkfeat.ParquetSource(path), take y, map, encoder; shards take none of them"
+        )
+    scored, held_out = (_opened(given, storage_options) for given in (test, validation))
+    if not is_folder:
         if checkpoint is not None:
             raise ConfigError("checkpoint= is for shards in a folder; featurize the rows first, or leave it out")
         here = None if isinstance(solver, Liblinear) or solver.parts is None else ExecutionConfig(scheduler="threads")
-        others: Any = {"test": test, "validation": validation, "init": init, "storage_options": storage_options}
+        others: Any = {"test": scored, "validation": held_out, "init": init, "storage_options": storage_options}
         with featurized_in_memory(shards, client=client, progress=progress is True, **rows) as data:
             return train(data, solver, client=here, random_state=seed, progress=progress, **others)
-    if rows:
-        raise TypeError(
-            f"train() got an unexpected keyword argument {min(rows)!r}; rows in memory take y, map, encoder"
-        )
-    data, held_out, scored = (_opened(given, storage_options) for given in (shards, validation, test))
+    data = _opened(shards, storage_options)
     data.check_features()
     if warning := scale_warning(recorded_shares(read_logs(data.shards.storage)), data.spec["input"]):
         logger.warning(
@@ -236,6 +239,11 @@ def train(
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:
     """Open shards given by folder or URL; anything else is returned unchanged."""
     if not isinstance(shards, str | os.PathLike):
+        if not (shards is None or hasattr(shards, "manifest")):
+            raise ConfigError(
+                f"a {type(shards).__name__} is given for test or validation, which are shards; featurize these rows "
+                "and those of the training into folders, or score the model by dkfeat.evaluate"
+            )
         return shards
     return open_shards(os.fspath(shards), storage_options=options if is_url(os.fspath(shards)) else None)
 

@@ -47,6 +47,8 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
         table = _table(rows)
         if y is None:
             return table
+        if hasattr(y, "columns"):
+            raise InputError(f"y is a {type(y).__name__}, but labels are one column; give it alone, as y[column]")
         is_arrow = isinstance(y, pa.Array | pa.ChunkedArray)
         labels = y if is_arrow else y.to_arrow() if hasattr(y, "to_arrow") else pa.array(y, from_pandas=True)
     except DkfeatError:
@@ -61,6 +63,8 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
 
 
 def _table(rows: Any) -> pa.Table:
+    if isinstance(rows, np.ma.MaskedArray):
+        raise ConfigError("rows are a masked array, whose mask has no meaning here; give rows.filled(0) for instance")
     if issparse(rows) and rows.ndim == 2:
         X = csr_matrix(rows, copy=not getattr(rows, "has_canonical_format", False))
         X.sum_duplicates()

@@ -118,7 +118,7 @@ class Fits:
         if not len(y):
             raise InputError("there are no training rows; give a source with rows")
         classes = np.unique(y)
-        check_several_classes(classes, len(y))
+        check_several_classes(classes.tolist(), len(y))
         if len(classes) > max(2, len(y) // 2):
             raise InputError(
                 f"the labels of {len(y):,} rows take {len(classes):,} values; "

@@ -81,6 +81,17 @@ def test_roles_and_filters__are_those_of_files(tmp_path):
     assert one["id"].to_pylist() == rows["number"][rows["age"] > 40].tolist()
 
 
+def test_lists__of_polars_have_the_codes_of_an_equal_file(tmp_path):
+    """polars gives Arrow text as views, of which pyarrow selects no rows, also in lists and structs."""
+    tags = [[f"tag{row % 4}", f"tag{row % 7}"][: row % 3] for row in range(60)]
+    rows = pl.DataFrame({"tags": tags, "inner": [{"a": "b"}] * 60, "label": [1, 2] * 30})
+    rows.write_parquet(tmp_path / MEMORY)
+    for name, given in (("file", dkfeat.ParquetSource(str(tmp_path / MEMORY))), ("memory", rows)):
+        featurized(given, tmp_path / name, encoder="auto")
+    assert shard_bytes(tmp_path / "memory") == shard_bytes(tmp_path / "file")
+    assert pq.read_table(tmp_path / "memory" / "data")["codes"].null_count == 20
+
+
 def test_rows__again_do_nothing_and_others_conflict(tmp_path):
     target, file = tmp_path / "out", str(tmp_path / "rows.parquet")
     table().to_parquet(file)
@@ -176,7 +187,14 @@ UNLABELLED = table().drop(columns="label")
         (lambda _: dkfeat.train(X, y=Y), "need a feature map, such as map="),
         (lambda _: dkfeat.train(X, map=gcws()), "have no labels; pass y="),
         (lambda to: dkfeat.train(X, y=Y, map=gcws(), checkpoint=to), "checkpoint= is for shards"),
-        (lambda to: dkfeat.train(to, map=gcws()), "argument 'map'; rows in memory take y, map"),
+        (lambda to: dkfeat.train(to, map=gcws()), r"argument 'map'; .* such as dkfeat.ParquetSource\(path\), take y"),
+        (lambda _: dkfeat.train(X, y=Y, maps=gcws()), r"train\(\) got an unexpected keyword argument 'maps'"),
+        (lambda _: dkfeat.train(X, y=Y, map=gcws(), test=UNLABELLED), "DataFrame is given for test or validation"),
+        (lambda _: dkfeat.train(X, y=Y, map=gcws(), encoder="rank"), "encoder='rank', but it must be a TableEncoder"),
+        (lambda _: dkfeat.train(dkfeat.TableSource(X, Y), y=Y, map=gcws()), "the rows are a TableSource, which has"),
+        (lambda _: dkfeat.train(X, y=["one"] * 12, map=gcws()), "all 12 rows have the label one"),
+        (lambda _: dkfeat.TableSource(X, pd.DataFrame({"y": Y})), "labels are one column; give it alone"),
+        (lambda _: dkfeat.TableSource(np.ma.masked_array(X, X > 0.5)), r"masked array, .* give rows.filled\(0\)"),
     ],
 )
 def test_errors__say_what_is_accepted(tmp_path, call, message):
