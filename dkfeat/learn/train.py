@@ -181,9 +181,9 @@ def train(
         raise ConfigError(f"{text}; the labels of rows in memory are given by keyword, as y=")
     seed = check_seed(random_state)
     is_folder = isinstance(shards, str | os.PathLike) or hasattr(shards, "manifest")
-    if foreign := rows.keys() - (() if is_folder else ("y", "map", "encoder")):
+    if unknown := rows.keys() - (() if is_folder else ("y", "map", "encoder")):
         raise TypeError(
-            f"train() got an unexpected keyword argument {min(foreign)!r}; rows in memory, and sources such as "
+            f"train() got an unexpected keyword argument {min(unknown)!r}; rows in memory, and sources such as "
             "dkfeat.ParquetSource(path), take y, map, encoder; shards take none of them"
         )
     scored, held_out = (_opened(given, storage_options) for given in (test, validation))
