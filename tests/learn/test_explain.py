@@ -249,7 +249,7 @@ def test_explain__wrong_rows_are_errors(table):
 
 def test_command__writes_contributions_and_prints_importances(tmp_path):
     X = sp.csr_matrix(rows_for(MAPS[2]))
-    text, out = write_rows(tmp_path / "rows.svm", X, np.arange(X.shape[0]) % 2), tmp_path / "why.parquet"
+    text, out = write_rows(tmp_path / "rows.svm", X, np.arange(X.shape[0]) % 2), tmp_path / "new" / "why.parquet"
     model = random_model(
         MAPS[2].fit(X), input_spec=dkfeat.LibsvmSource("x", n_features=7, zero_based=False).to_mapping()
     )

@@ -67,6 +67,7 @@ def explain(
     others = rows_given(ctx, background, options) if background else None
     found = run(model, rows_given(ctx, rows, options), background=others, storage_options=options["storage_options"])
     for path in written:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with LocalFolder(str(path.parent)).writing(path.name) as file:
             write_table(found.to_table(), file)
     ranked = list(found.ranked().items())[:COLUMNS_SHOWN]
