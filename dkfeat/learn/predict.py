@@ -451,5 +451,8 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     if not found.is_resolved:
         found = found.inspect(found.files())
     if not found.is_resolved:
-        raise ConfigError("a source for predictions needs n_features, zero_based and label_dtype")
+        raise ConfigError(
+            "a source for predictions needs n_features, zero_based and label_dtype, which its files do not tell if "
+            "labels are words and those of the model are not; give them, or pass label=None (--no-label)"
+        )
     return found
