@@ -119,7 +119,7 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
             )
     except InputError:
         raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"X cannot be read as a table of Arrow: {error}; convert or rename columns first") from error
     names = batches[0].schema.names
     if len(set(names)) < len(names):

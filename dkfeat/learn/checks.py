@@ -278,6 +278,13 @@ def check_same_features(
         raise SpecConflictError(
             f"{shards}: made by another map than {owner}, {differing}; featurize their rows with like={like}"
         )
+    words, others = ([*values["input"].get("classes", ())] for values in (expected, spec))
+    if words != others and None not in (values["input"].get("label", "") for values in (expected, spec)):
+        labels, trained = (f"the words {', '.join(names)[:100]}" if names else "numbers" for names in (others, words))
+        raise SpecConflictError(
+            f"{shards}: labels are {labels}, {owner} are {trained}; convert the column of labels, and featurize the "
+            f"rows again with like={like}"
+        )
     for key in options:
         wanted, found = expected["input"].get(key), spec["input"].get(key)
         if None not in (wanted, found) and wanted != found:

@@ -450,6 +450,11 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     found = inherit_row_options(found, "the model", training, dtype, encoder=model.encoder, remedy="use another model")
     if not found.is_resolved:
         found = found.inspect(found.files())
+    if found.classes == ():
+        raise ConfigError(
+            "labels are words, but the model's are numbers; convert their column to numbers, or pass label=None "
+            "(--no-label)"
+        )
     if not found.is_resolved:
         raise ConfigError(
             "a source for predictions needs n_features, zero_based and label_dtype, which its files do not tell if "

@@ -453,6 +453,7 @@ def test_maps__take_encoded_rows_or_name_the_remedy():
         (lambda _: np.ones((2, 8)), "X is a ndarray, but an encoder takes a table"),
         (lambda t: t.to_pandas()["text"], r"X is a Series, .* a Series becomes a table by to_frame\(\)"),
         (lambda _: pd.DataFrame({"x": ["a", 1]}), "cannot be read as a table of Arrow: .*column x"),
+        (lambda _: pd.DataFrame({"x": [2**70]}), "cannot be read as a table of Arrow: .*too large"),
     ],
 )
 def test_transform__names_what_is_wrong(change, match):

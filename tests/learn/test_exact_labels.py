@@ -14,7 +14,7 @@ import dkfeat
 from dkfeat.cli import cli
 from dkfeat.cli.commands.run import build_source
 from dkfeat.config import SourceConfig
-from dkfeat.errors import ConfigError
+from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.learn.checks import check_class_weight, class_weights
 from dkfeat.learn.model import load_model
 from dkfeat.learn.predict import predict_file
@@ -117,3 +117,20 @@ def test_exact_labels__declared_on_the_command_line_and_in_job_files(tmp_path):
     assert dkfeat.open_shards(tmp_path / "out").classes.tolist() == [LARGE, LARGE + 1]
     with pytest.raises(ConfigError, match="not exact in float64"):  # as the number that the file has
         build_source(SourceConfig.from_mapping({"urlpath": "x", "labels": [LARGE + 1, 0.5]}))
+
+
+def test_labels__words_are_not_compared_with_numbers(tmp_path):
+    numbers = pa.table({"label": [0, 1] * 20, "x": range(40)})
+    words = numbers.set_column(0, "label", pa.array(["zero", "one"] * 20))  # numbered the other way round
+    for name, table in (("numbers", numbers), ("words", words)):
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    dart = dkfeat.DartFeatures(n_components=32, random_state=0)
+    dkfeat.featurize(tmp_path / "numbers.parquet", tmp_path / "shards", dart, progress=False)
+    dkfeat.featurize(tmp_path / "words.parquet", tmp_path / "test", like=tmp_path / "shards", progress=False)
+    with pytest.raises(SpecConflictError, match="labels are the words one, zero, the training shards' are numbers"):
+        dkfeat.train(tmp_path / "shards", test=tmp_path / "test", progress=False)
+    model = dkfeat.train(tmp_path / "shards", progress=False)
+    with pytest.raises(SpecConflictError, match="labels are the words one, zero, the model's are numbers"):
+        dkfeat.evaluate(model, tmp_path / "test")
+    with pytest.raises(ConfigError, match=r"labels are words, but the model's are numbers; .*label=None"):
+        dkfeat.predict(model, tmp_path / "words.parquet", tmp_path / "predictions", progress=False)
