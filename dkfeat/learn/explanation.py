@@ -17,7 +17,7 @@ from dkfeat.compiled.sampling.contributions import add_weights
 from dkfeat.encoders._arrow import read_table
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import counted
-from dkfeat.sources.parquet.batches import without_views
+from dkfeat.sources.parquet.batches import copy_views
 from dkfeat.store.manifest.manifest import columns_besides_features
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
     rows = model.numbers_by_name(rows)
     if _takes_tables(model) and not issparse(rows):
         table = pa.Table.from_batches(read_table(rows))
-        rows = table.cast(without_views(table.schema))
+        rows = copy_views(table)
     found = _sums_of(model, rows)
     columns = _columns_of(model, rows, found.keys)
     places, _ = _places(columns.keys, found.keys)

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from dask.distributed import Client
     from numpy.typing import NDArray
 
+    from dkfeat.encoders._base import Encoder
     from dkfeat.engine.dataset.dataset import ShardDataset
+    from dkfeat.maps import FeatureMap
 
 
 ROWS_PER_CLASS = 150_000
@@ -68,6 +70,9 @@ def train(
     shards: ShardDataset | str | os.PathLike[str] | Any,
     solver: Literal["sgd", "liblinear"] | SGD | Liblinear = "sgd",
     *,
+    y: Any = None,
+    map: FeatureMap | None = None,
+    encoder: Encoder | Literal["auto"] | None = "auto",
     test: ShardDataset | str | os.PathLike[str] | None = None,
     validation: ShardDataset | str | os.PathLike[str] | None = None,
     init: LinearModel | str | os.PathLike[str] | None = None,
@@ -76,7 +81,6 @@ def train(
     random_state: Any = 0,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[Mapping[str, Any]], None] = True,
-    **rows: Any,
 ) -> LinearModel:
     """Train a linear model on featurized shards that need not fit in memory, or on rows in memory.
 
@@ -92,6 +96,13 @@ def train(
     solver : {"sgd", "liblinear"}, SGD or Liblinear, default="sgd"
         Solver with its options, or its name for the default options. `dkfeat.SGD` passes over the shards in epochs.
         `dkfeat.Liblinear` holds all features in memory and finds the optimum; it raises an error if they do not fit.
+    y : array, Series or list of n_rows labels, optional
+        Labels of rows in memory, as in `TableSource`; without it, a table has them in its column ``label``.
+    map : FeatureMap, optional
+        Feature map of rows in memory, which need one.
+    encoder : TableEncoder, ColumnScale, "auto" or None
+        Encoder of rows in memory, as in `dkfeat.featurize`. A `client` featurizes the rows; they are trained in this
+        process.
     test : ShardDataset, str or path, optional
         Shards made by the same map (``like=``). They are scored after every epoch and do not influence the training.
     validation : ShardDataset, str or path, optional
@@ -120,10 +131,6 @@ def train(
     progress : bool or callable, default=True
         True prints the first and the last epoch, and one every few seconds in between, on standard error. A callable
         receives the history entry of each epoch.
-    **rows
-        Arguments for rows in memory. ``map``, which they need, is a feature map. ``y`` has their labels, as in
-        `TableSource`; without it, a table has them in its column ``label``. ``encoder`` is as in `dkfeat.featurize`. A
-        `client` featurizes the rows; they are trained in this process.
 
     Returns
     -------
@@ -181,10 +188,11 @@ def train(
         raise ConfigError(f"{text}; the labels of rows in memory are given by keyword, as y=")
     seed = check_seed(random_state)
     is_folder = isinstance(shards, str | os.PathLike) or hasattr(shards, "manifest")
-    if unknown := rows.keys() - (() if is_folder else ("y", "map", "encoder")):
-        raise TypeError(
-            f"train() got an unexpected keyword argument {min(unknown)!r}; rows in memory, and sources such as "
-            "dkfeat.ParquetSource(path), take y, map, encoder; shards take none of them"
+    of_rows = {"y": y, "map": map, "encoder": None if encoder == "auto" else encoder}
+    if is_folder and (given := [name for name, value in of_rows.items() if value is not None]):
+        raise ConfigError(
+            f"{given[0]}= is for rows in memory, and for sources such as dkfeat.ParquetSource(path); shards have their "
+            "own: leave it out"
         )
     scored, held_out = (_opened(given, storage_options) for given in (test, validation))
     if not is_folder:
@@ -192,7 +200,9 @@ def train(
             raise ConfigError("checkpoint= is for shards in a folder; featurize the rows first, or leave it out")
         here = None if isinstance(solver, Liblinear) or solver.parts is None else ExecutionConfig(scheduler="threads")
         others: Any = {"test": scored, "validation": held_out, "init": init, "storage_options": storage_options}
-        with featurized_in_memory(shards, client=client, progress=progress is True, **rows) as data:
+        with featurized_in_memory(
+            shards, client=client, progress=progress is True, y=y, map=map, encoder=encoder
+        ) as data:
             return train(data, solver, client=here, random_state=seed, progress=progress, **others)
     data = _opened(shards, storage_options)
     data.check_features()

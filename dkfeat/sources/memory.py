@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix, issparse
 from dkfeat.blocks import SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, InputError, SpecConflictError
 from dkfeat.sources.digest import MEMORY, digest_of, record_of
-from dkfeat.sources.parquet.batches import BATCH_BYTES, ColumnBatch, passing_rows, plain
+from dkfeat.sources.parquet.batches import BATCH_BYTES, ColumnBatch, copy_views, passing_rows, plain
 from dkfeat.sources.parquet.options import condition_of, storage_type
 from dkfeat.sources.parquet.schema import Schema, check_schema
 from dkfeat.sources.tabular import TabularSource
@@ -33,8 +33,8 @@ CELL_FACTOR = 3
 def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
     """Convert rows to a table of Arrow, without a copy where their own storage allows it; `y` becomes a column.
 
-    The index of a pandas table is left out. Arrays become the column ``features`` of vectors, sparse matrices the
-    columns ``indices`` and ``values``.
+    The index of a pandas table is left out; views are copied, as older versions of pyarrow know no size of them. Arrays
+    become the column ``features`` of vectors, sparse matrices the columns ``indices`` and ``values``.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
     try:
         table = _table(rows)
         if y is None:
-            return table
+            return copy_views(table)
         if hasattr(y, "columns"):
             raise InputError(f"y is a {type(y).__name__}, but labels are one column; give it alone, as y[column]")
         is_arrow = isinstance(y, pa.Array | pa.ChunkedArray)
@@ -59,7 +59,7 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
         raise ConfigError(f"the table has a column {label!r}, but y is given too; leave one of them out")
     if len(labels) != table.num_rows:
         raise InputError(f"y has {len(labels):,} labels, but there are {table.num_rows:,} rows; give one for each row")
-    return table.append_column(label, labels)
+    return copy_views(table.append_column(label, labels))
 
 
 def _table(rows: Any) -> pa.Table:

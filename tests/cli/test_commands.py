@@ -80,7 +80,7 @@ def test_featurize__a_missing_source_leaves_no_folder(tmp_path, monkeypatch):
 def test_train__tells_the_accuracy_and_progress(job):
     *_, fit = job
     assert re.search(r"^test accuracy +100\.00%$", fit.stdout, re.MULTILINE)
-    assert re.search(r"train: epoch 3 of 3, loss \S+, test accuracy 100\.00%", fit.stderr)
+    assert re.search(r"train: epoch 3 of 3, loss \S+, penalty \S+, test accuracy 100\.00%", fit.stderr)
 
 
 def test_train__several_alphas_and_losses(job):

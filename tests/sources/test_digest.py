@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dkfeat.sources.digest import digest_of, record_of
+from dkfeat.sources.memory import arrow_table
 
 TIMES = [datetime.datetime(2026, 1, day, 10, tzinfo=datetime.UTC) for day in (1, 2, 10)]
 LISTS = [[1, 2], [], [3]]
@@ -19,7 +20,7 @@ def sha256(table, *cuts):
 
 
 def column(*args):
-    return pa.table({"x": pa.array(*args)})
+    return arrow_table(pa.table({"x": pa.array(*args)}))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def column(*args):
         ([1, None, -3], pa.int8(), pa.float64()),
         ([0.5, None, 2.0], pa.float32(), pa.float64()),
         ([1, 2, 2**60 + 1], pa.int64(), pa.uint64()),
-        (["a", None, "bc"], pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())),
+        (["a", None, "bc"], pa.string_view(), pa.dictionary(pa.int8(), pa.string())),
         (TIMES, pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")),
         (LISTS, pa.list_(pa.int32()), pa.large_list(pa.float32())),
         ([[1, 2], None, [3, 4]], pa.list_(pa.int64(), 2), pa.list_(pa.int64())),

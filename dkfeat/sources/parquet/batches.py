@@ -185,6 +185,16 @@ def without_views(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
 
 
+def copy_views(table: pa.Table) -> pa.Table:
+    """Return a table with large text and lists in place of views, of which older versions of pyarrow know no size."""
+    columns = []
+    for column in table.columns:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        stored = _without_views(kind)
+        columns.append(column if stored == kind else pa.chunked_array([*map(plain, column.chunks)], stored))
+    return pa.table(columns, table.column_names)
+
+
 def _without_views(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
@@ -365,7 +375,7 @@ class SplitReader:
     def _selected(self, part: pa.RecordBatch, rows: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
         """Return row numbers and plain columns of the rows that pass the filters."""
         arrays = {
-            name: pa.nulls(len(rows), self._unread[name]) if name in self._unread else plain(part.column(name))
+            name: plain(pa.nulls(len(rows), self._unread[name]) if name in self._unread else part.column(name))
             for name in self._columns or ()
         }
         if self._footer.condition is None or not len(rows):
