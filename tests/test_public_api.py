@@ -50,7 +50,7 @@ def parameters_of(function):
 
 
 def test_functions__have_at_most_10_parameters():
-    """Exempt are constructors, whose parameters are settings, and three of `train`: y, map and encoder of rows in memory.
+    """Constructors, whose parameters are settings, are exempt, and y, map and encoder of `train`, for rows in memory.
 
     `self` is not a parameter of a method.
     """
