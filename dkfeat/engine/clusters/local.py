@@ -44,6 +44,9 @@ LEAST_MEMORY = 512 << 20
 TERMINATE = 0.95
 """Share of the memory limit at which the nanny terminates a worker."""
 
+START_SECONDS = 300
+"""Time for a worker process to start; one that hangs meanwhile ends the command."""
+
 # preloaded by each worker: Ctrl-C reaches all processes of a terminal, but only the driver may act on it
 _IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
@@ -137,8 +140,9 @@ def local_cluster(
                 scheduler_kwargs=CLOSED_DASHBOARD,
                 silence_logs=logging.CRITICAL,
                 preload=[_IGNORE_INTERRUPTS],
+                death_timeout=START_SECONDS,
             )
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError) as error:  # the latter if one has not started in this time
             raise ClusterError(
                 f"{counted(n_workers, 'worker process')} did not start ({error}); a script that starts them needs its "
                 "calls under `if __name__ == '__main__':`, because each worker imports the script"

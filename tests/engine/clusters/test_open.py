@@ -15,6 +15,7 @@ import yaml
 
 import dkfeat
 from dkfeat.config import ExecutionConfig, LocalClusterConfig, SlurmClusterConfig
+from dkfeat.engine.clusters import local
 from dkfeat.engine.clusters import open as clusters
 from dkfeat.engine.runners.connect import read_address
 from dkfeat.engine.runners.open import open_runner
@@ -253,3 +254,14 @@ def test_local_cluster__listens_on_loopback_alone(cluster_client):
     assert {address.ip for address in listening} == {"127.0.0.1"}
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{scheduler.http_server.port}/status", timeout=30)
+
+
+@pytest.mark.cluster
+def test_local_cluster__worker_that_hangs_while_it_starts_ends_the_wait(monkeypatch):
+    monkeypatch.setattr(local, "_IGNORE_INTERRUPTS", "import time; time.sleep(600)")
+    monkeypatch.setattr(local, "START_SECONDS", 3)
+    with pytest.raises(ClusterError, match="1 worker process did not start"), local.local_cluster(1, 1):
+        pass
+    for process in psutil.Process().children():
+        if "multiprocessing" in " ".join(process.cmdline()) and "spawn_main" in " ".join(process.cmdline()):
+            process.kill()
