@@ -22,8 +22,11 @@ from dkfeat.store.storage.base import Storage
 
 PNG_MARK = ("Software", "dkfeat")
 """Key and value of the text in PNG files that dkfeat writes."""
-_MARKS = (MARK.encode(), "\0".join(PNG_MARK).encode())
-_HEAD_BYTES = 4096
+PARQUET_MARK = "result of dkfeat"
+"""Key in the metadata of Parquet files that may be replaced."""
+_MARKS = (MARK.encode(), "\0".join(PNG_MARK).encode(), PARQUET_MARK.encode())
+_MARKED_BYTES = 4096
+"""Bytes at the beginning, and at the end, that may have a mark; Parquet has its metadata there."""
 _DATA_SETS = ("features", *TABLES)
 _OPEN = ("a checkpoint", "an evaluation", "a comparison")
 """Kinds of folders that may also hold other files and folders."""
@@ -174,6 +177,8 @@ def _local_inputs(inputs: Iterable[str]) -> list[Path]:
 
 def _has_mark(path: Path) -> bool:
     with suppress(OSError), path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-        return any(mark in head for mark in _MARKS)
+        ends = file.read(_MARKED_BYTES)
+        file.seek(max(0, path.stat().st_size - _MARKED_BYTES))
+        ends += file.read()
+        return any(mark in ends for mark in _MARKS)
     return False

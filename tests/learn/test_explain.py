@@ -237,6 +237,8 @@ def test_explain__wrong_rows_are_errors(table):
             dkfeat.explain(model, rows)
     with pytest.raises(InputError, match=r"6 features, but .* 7"):
         dkfeat.explain(model, np.ones((2, 7)), background=np.ones((2, 6)))
+    with pytest.raises(InputError, match="codes do not tell"):
+        model.importances(np.ones((2, 7)), background=model.map.encode(np.ones((2, 7))))
     with pytest.raises(InputError, match="row 1, column 2"):
         dkfeat.explain(model, np.array([[1.0] * 7, [1, 1, np.nan, 1, 1, 1, 1]]))
     with pytest.raises(InputError, match=r"no row -1; the explained rows are 0 to 1$"):
@@ -265,6 +267,8 @@ def test_command__writes_contributions_and_prints_importances(tmp_path):
     assert written["column"].to_pylist() == entries.col.astype(str).tolist()
     np.testing.assert_array_equal(written["contribution"], entries.data)
     np.testing.assert_array_equal(written["value"], X[entries.row, entries.col].A1)
+    run("explain", tmp_path / "model", text, "--out", out)  # an earlier result
+    pq.write_table(written.replace_schema_metadata(None), out)
     assert "--overwrite" in run("explain", tmp_path / "model", text, "--out", out, status=2).stderr
     assert "is an input" in run("explain", tmp_path / "model", text, "--out", text, "--overwrite", status=2).stderr
 

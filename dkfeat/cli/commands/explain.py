@@ -61,7 +61,7 @@ def explain(
 
     from dkfeat.learn.explain import explain as run
     from dkfeat.store.manifest.model_folder import LocalFolder
-    from dkfeat.store.outputs import check_outputs
+    from dkfeat.store.outputs import PARQUET_MARK, check_outputs
 
     written = [] if out is None else check_outputs([out], inputs=[*rows, *background], overwrite=overwrite)
     others = rows_given(ctx, background, options) if background else None
@@ -69,7 +69,7 @@ def explain(
     for path in written:
         path.parent.mkdir(parents=True, exist_ok=True)
         with LocalFolder(str(path.parent)).writing(path.name) as file:
-            write_table(found.to_table(), file)
+            write_table(found.to_table().replace_schema_metadata({PARQUET_MARK: "contributions"}), file)
     ranked = list(found.ranked().items())[:COLUMNS_SHOWN]
     importances = [{"column": name, "importance": value} for name, value in ranked]
     print_result({"rows": found.n_rows, "columns": len(found.columns), "importances": importances, "out": out})
