@@ -6,20 +6,24 @@ from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any
 
-from dkfeat.blocks import PackedCodes
-from dkfeat.engine.dataset.dataset import ShardDataset, dataset_reader
+from dkfeat.engine.dataset.dataset import dataset_reader
 from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.explanation import Explanation, explain_rows
 from dkfeat.learn.model import LinearModel, load_model
 from dkfeat.learn.predict import prediction_source
 from dkfeat.sources.base import Source
+from dkfeat.sources.formats import is_location
 from dkfeat.sources.pieces import join_rows
 
 PIECE_ROWS = 8192
 """Rows of a source that are read at a time."""
 SAMPLED_ROWS, LEAST_ROWS = 1000, 20
 """Rows in the explanation of an evaluation, divided by the number of scores, but so many at least."""
+_NO_ROWS = (
+    "shards keep codes or predictions and no rows, and codes do not tell the columns that they come from; give the "
+    "rows from which they were made"
+)
 
 
 def explain(
@@ -103,24 +107,18 @@ def explain_sample(model: LinearModel, source: Source) -> Explanation | str:
 
 def _blocks(model: LinearModel, rows: Any, storage_options: Mapping[str, Any] | None) -> Iterator[Any]:
     """Yield rows in memory, or those of a source piece by piece, as the model's encoder takes them."""
-    is_list = isinstance(rows, list | tuple) and rows and all(isinstance(each, str | PathLike) for each in rows)
-    if not (is_list or isinstance(rows, Source | ShardDataset | PackedCodes | str | PathLike)):
-        yield rows
-        return
-    if isinstance(rows, PackedCodes) or dataset_reader(rows, storage_options) is not None:
-        rows = None
+    if dataset_reader(rows, storage_options) is not None:
+        raise InputError(_NO_ROWS)
+    if is_location(rows) or isinstance(rows, Source):
+        yield from _read(prediction_source(model, rows, storage_options), PIECE_ROWS)
     else:
-        rows = prediction_source(model, rows, storage_options)
-    yield from _read(rows, PIECE_ROWS)
+        yield rows
 
 
-def _read(source: Source | None, n_rows: int) -> Iterator[Any]:
+def _read(source: Source, n_rows: int) -> Iterator[Any]:
     """Yield the rows of a resolved source, at most `n_rows` at a time, as they are before an encoder."""
-    if source is None or isinstance(source, ShardSource):
-        raise InputError(
-            "shards keep codes or predictions and no rows, and codes do not tell the columns that they come from; give "
-            "the rows from which they were made"
-        )
+    if isinstance(source, ShardSource):
+        raise InputError(_NO_ROWS)
     if source.encoder is not None:
         source = source.replaced(encoder=source.encoder._cloned())  # not fitted, so rows are read as they are
     for split in source.splits():

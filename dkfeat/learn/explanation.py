@@ -175,9 +175,9 @@ class Explanation:
         """
         rows, columns, parts = self._sums.rows, self._sums.keys, []
         values = pa.array(self._values_at(rows, columns), pa.string() if self._columns.encoder else pa.float64())
+        names = self.columns[columns].astype(str)
         for at, sums in enumerate(self._sums.sums.T):
             classes = {"class": pa.repeat(self.classes[at], len(rows))} if len(self.classes) else {}
-            names = self.columns[columns].astype(str)
             parts.append(pa.table({"row": rows, **classes, "column": names, "contribution": sums, "value": values}))
         return pa.concat_tables(parts)
 
@@ -226,12 +226,9 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
             "columns, and there is no exact explanation; train a model on codes (GCWSFeatures, DartFeatures or "
             "MinHashFeatures)"
         )
-    if isinstance(rows, PackedCodes):
-        raise InputError("codes do not tell the columns that they come from; give the rows from which they were made")
-    rows = model.numbers_by_name(rows)
+    rows = _checked(model, rows)
     if _takes_tables(model) and not issparse(rows):
-        table = pa.Table.from_batches(read_table(rows))
-        rows = copy_views(table)
+        rows = copy_views(pa.Table.from_batches(read_table(rows)))
     found = _sums_of(model, rows)
     columns = _columns_of(model, rows, found.keys)
     places, _ = _places(columns.keys, found.keys)
@@ -239,7 +236,7 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
     if background is not None:
         totals[:], n_rows = 0, 0
         for block in background:
-            part = _sums_of(model, model.numbers_by_name(block))
+            part = _sums_of(model, _checked(model, block))
             at, known = _places(columns.keys, part.keys)
             totals, n_rows = totals + _totals(at[known], part.sums[known], len(totals)), n_rows + part.n_rows
     if not min(n_rows, found.n_rows):
@@ -256,6 +253,12 @@ def explain_rows(model: Any, rows: Any, background: Iterable[Any] | None = None)
         _baselines=totals / n_rows,
         _rows=rows,
     )
+
+
+def _checked(model: Any, rows: Any) -> Any:
+    if isinstance(rows, PackedCodes):
+        raise InputError("codes do not tell the columns that they come from; give the rows from which they were made")
+    return model.numbers_by_name(rows)
 
 
 def _takes_tables(model: Any) -> bool:

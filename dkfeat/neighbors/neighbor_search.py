@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from dkfeat.neighbors.graph import make_graph
 from dkfeat.neighbors.scan import CodesFrom, ShardScan, open_codes, sampled_map, temporary_folder
 from dkfeat.neighbors.table import Neighbors, check_neighbors_target, write_neighbors
 from dkfeat.sources.base import Source
-from dkfeat.sources.formats import as_source
+from dkfeat.sources.formats import as_source, is_location
 from dkfeat.validation import check_choice, check_columns, check_integer, rows_as_csr
 
 if TYPE_CHECKING:
@@ -214,8 +214,7 @@ def search(
 
 def _open_queries(queries: Any, storage_options: Mapping[str, Any] | None, verifies: Any) -> Any:
     """Return shards or a source for paths; anything else is returned unchanged."""
-    several = queries if isinstance(queries, Sequence) and not isinstance(queries, str) else [queries]
-    if not several or not all(isinstance(each, str | PathLike) for each in several):
+    if not is_location(queries):
         return queries
     reader = dataset_reader(queries, storage_options)
     return as_source(queries, storage_options) if reader is None else ShardDataset(reader, verifies)

@@ -64,6 +64,18 @@ def format_of(paths: Sequence[str]) -> str:
     return next(iter(found))
 
 
+def is_location(source: object) -> bool:
+    """Return True for a path, glob or URL, and for a list of them.
+
+    Examples
+    --------
+    >>> is_location(["a.svm", "b.svm"]), is_location([]), is_location([[0.5]])
+    (True, False, False)
+    """
+    several = source if isinstance(source, Sequence) and not isinstance(source, str) else [source]
+    return bool(several) and all(isinstance(each, str | PathLike) for each in several)
+
+
 def as_source(
     source: Source | str | PathLike[str] | Sequence[str | PathLike[str]],
     storage_options: Mapping[str, Any] | None = None,
@@ -94,13 +106,11 @@ def as_source(
         if storage_options is not None:
             raise ConfigError(f"storage_options are given twice; a {type(source).__name__} has its own")
         return source
-    if isinstance(source, str | PathLike):
-        source = [source]
-    if not (isinstance(source, Sequence) and source and all(isinstance(item, str | PathLike) for item in source)):
+    if not is_location(source):
         from dkfeat.sources.memory import TableSource  # late: files need none of it
 
         return TableSource(source)
-    paths = tuple(fspath(item) for item in source)
+    paths = tuple(map(fspath, [source] if isinstance(source, str | PathLike) else source))
     name = format_of(paths) if kind == "auto" else kind
     made: Source = format_class(name)(paths, **_own_options(name, paths, options), storage_options=storage_options)
     return made
