@@ -110,7 +110,7 @@ def as_source(
         from dkfeat.sources.memory import TableSource  # late: files need none of it
 
         return TableSource(source)
-    paths = tuple(map(fspath, [source] if isinstance(source, str | PathLike) else source))
+    paths = tuple(fspath(item) for item in ([source] if isinstance(source, str | PathLike) else source))
     name = format_of(paths) if kind == "auto" else kind
     made: Source = format_class(name)(paths, **_own_options(name, paths, options), storage_options=storage_options)
     return made
