@@ -339,7 +339,7 @@ def sweep_tile(
 
 
 @kernel
-def encode_tiles(entries, n_components, arguments, t_bits, whole_bytes, packed):
+def encode_tiles(entries, n_components, arguments, t_bits, whole_bytes, kept, i_star, packed):
     """Sweep all tiles, and pack their codes: for a single row this takes half the time of a call for each tile.
 
     Parameters
@@ -351,22 +351,26 @@ def encode_tiles(entries, n_components, arguments, t_bits, whole_bytes, packed):
     t_bits : int
     whole_bytes : True or None
         True if each code is a byte; None if not, so that the loop for bytes is not compiled.
+    kept, i_star
+        As in `trace_tile`; or `kept` of `sweep_tile`, and an empty array, if coordinates are not wanted.
     packed : ndarray of shape (n_rows * row_bytes,), uint8
         Changed.
     """
-    kept, levels, i_bits = arguments[-2], arguments[-1], arguments[2]
+    best, traced, swept, levels = arguments[-4], arguments[-3], arguments[-2], arguments[-1]
     row_bytes = packed.shape[0] // (kept.shape[0] // LANES)
     for component in range(0, n_components, LANES):
         sweep_tile(entries[0], entries[1], entries[2], entries[3], component, *arguments)
         n_live = min(LANES, n_components - component)
+        if i_star.shape[0]:
+            trace_tile(entries[0], swept, best, traced, component, n_live, i_star, kept)
         if whole_bytes is None or n_live < LANES:
-            pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, packed)
+            pack_tile(kept, levels, arguments[2], t_bits, component, n_live, row_bytes, packed)
         else:
             pack_bytes(kept, component, row_bytes, packed)
 
 
 @kernel
-def trace_tile(coordinates, ranks, best, traced, component, n_live, first_row, i_star, kept):
+def trace_tile(coordinates, ranks, best, traced, component, n_live, i_star, kept):
     """Write the coordinates that a sweep has sampled, and their codes.
 
     Parameters
@@ -377,9 +381,7 @@ def trace_tile(coordinates, ranks, best, traced, component, n_live, first_row, i
         Results of the sweep; `ranks` is its `kept`.
     n_live : int
         Number of components of the tile.
-    first_row : int
-        Row of `i_star` with which the tile begins.
-    i_star : ndarray of shape (at least first_row + n_rows, n_components), int64
+    i_star : ndarray of shape (n_rows, n_components), int64
         Coordinates of the samples; not changed in rows without entries.
     kept : ndarray of shape (n_rows * 16,), of the dtype of `traced`
         Codes; 0 in rows without entries.
@@ -391,7 +393,7 @@ def trace_tile(coordinates, ranks, best, traced, component, n_live, first_row, i
             for j in range(n_live):
                 rank = u64(ranks[at + j])
                 kept[at + j] = traced[rank * u64(LANES) + u64(j)]
-                i_star[first_row + row, component + j] = coordinates[rank]
+                i_star[row, component + j] = coordinates[rank]
 
 
 CodeMode = Literal["injective", "signed", "mixed", "lowest"]
@@ -446,10 +448,12 @@ def sample(
     for rows, entries in _groups(indptr, columns, logs, negative):
         n = rows.stop - rows.start
         ranks, levels = aligned(n * LANES, np.uint32), aligned(n * LANES, np.float32)
-        for component, best in _sweeps(entries, n, n_components, seed, CODE_RANK, 1, True, ranks[:0], ranks, levels):
+        more = _arguments(entries, n, n_components, seed, CODE_RANK, 1, True, ranks[:0], ranks, levels)
+        for component in range(0, n_components, LANES):
+            sweep_tile(*entries, component, *more)
             live = slice(component, min(component + LANES, n_components))
             shape = (slice(None), slice(live.stop - component))
-            found = (best != np.inf).reshape(n, LANES)[shape]
+            found = (more[-4] != np.inf).reshape(n, LANES)[shape]
             i_star[rows, live][found] = entries.coordinates[ranks.reshape(n, LANES)[shape][found]]
             t_star[rows, live][found] = levels.reshape(n, LANES)[shape][found]
     return i_star, t_star
@@ -500,27 +504,17 @@ def encode(
     packed, empty = np.empty((n_rows, row_bytes), np.uint8), np.empty(n_rows, np.bool_)
     dtype = np.uint8 if i_bits <= 8 else np.uint16
     for rows, entries in _groups(indptr, columns, logs, negative):
-        n = rows.stop - rows.start
+        n, n_present = rows.stop - rows.start, len(entries.coordinates)
         kept, levels = aligned(n * LANES, dtype), aligned(n * LANES if t_bits else 0, np.float32)
-        out = packed[rows].reshape(-1)
-        if i_star is None:
-            rules = _MODES[mode], i_bits, t_bits > 0
-            more = _arguments(entries, n, n_components, seed, *rules, kept[:0], kept, levels)
-            encode_tiles(entries, n_components, more, t_bits, True if bits == i_bits == 8 else None, out)
-            empty[rows] = more[-4][::LANES] == np.inf
-            continue
-        n_present = len(entries.coordinates)
-        ranks, traced = aligned(n * LANES, np.min_scalar_type(n_present)), aligned(n_present * LANES, dtype)
-        sweeps = _sweeps(entries, n, n_components, seed, _MODES[mode], i_bits, t_bits > 0, traced, ranks, levels)
-        for component, best in sweeps:
-            n_live = min(LANES, n_components - component)
-            trace_tile(entries.coordinates, ranks, best, traced, component, n_live, rows.start, i_star, kept)
-            if bits == i_bits == 8 and n_live == LANES:
-                pack_bytes(kept, component, row_bytes, out)
-            else:
-                pack_tile(kept, levels, i_bits, t_bits, component, n_live, row_bytes, out)
-            if component == 0:
-                empty[rows] = best[::LANES] == np.inf
+        traced, swept, sampled = kept[:0], kept, np.empty((0, 0), np.int64)
+        if i_star is not None:
+            traced, swept = aligned(n_present * LANES, dtype), aligned(n * LANES, np.min_scalar_type(n_present))
+            sampled = i_star[rows]
+        rules = _MODES[mode], i_bits, t_bits > 0
+        more = _arguments(entries, n, n_components, seed, *rules, traced, swept, levels)
+        whole_bytes = True if bits == i_bits == 8 else None
+        encode_tiles(entries, n_components, more, t_bits, whole_bytes, kept, sampled, packed[rows].reshape(-1))
+        empty[rows] = more[-4][::LANES] == np.inf
     return packed, empty
 
 
@@ -537,16 +531,6 @@ def _groups(
         part = indptr[rows.start : rows.stop + 1]
         entries = slice(part[0], part[-1])
         yield rows, transpose_rows(part, columns[entries], negative[entries], logs[entries])
-
-
-def _sweeps(
-    entries: FeatureMajor, n_rows: int, n_components: int, *rest: Any
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    # sweep each tile of 16 components, see _arguments; yields its first component and the smallest a
-    more = _arguments(entries, n_rows, n_components, *rest)
-    for component in range(0, n_components, LANES):
-        sweep_tile(*entries, component, *more)
-        yield component, more[-4]
 
 
 def _arguments(
