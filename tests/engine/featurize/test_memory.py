@@ -210,6 +210,7 @@ def test_bad_rows__are_set_aside(tmp_path):
     assert (bad.source, bad.offset, bad.reason) == (MEMORY, 5, "bad value")
 
 
+@pytest.mark.cluster
 def test_cluster__encodes_partitions_where_they_are(tmp_path, monkeypatch):
     """A partition that came to the driver would not unpickle, see `Guarded`."""
     monkeypatch.setenv(DRIVER, str(os.getpid()))
