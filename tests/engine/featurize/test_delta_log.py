@@ -139,5 +139,8 @@ def test_another_writer__is_refused_or_told(days, tmp_path):
 def test_object_store__has_the_same_log(days):
     target = "memory://delta/features"
     dkfeat.featurize(days(), target, gcws(), progress=False, delta=True)
-    storage = dkfeat.open_shards(target).shards.storage
-    assert [*storage.list("_delta_log")] == [f"{version:020d}.json" for version in (0, 1)]
+    shards = dkfeat.open_shards(target).shards
+    assert [*shards.storage.list("_delta_log")] == [f"{version:020d}.json" for version in (0, 1)]
+    actions = map(json.loads, shards.storage.read(f"_delta_log/{1:020d}.json").splitlines())
+    paths = [action["add"]["path"] for action in actions if "add" in action]
+    assert paths == [f"data/{entry.name}" for entry in shards.manifest.shards]
