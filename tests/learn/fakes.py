@@ -15,6 +15,7 @@ from dkfeat import SGD, GCWSFeatures
 from dkfeat.blocks import PackedCodes
 from dkfeat.config import ExecutionConfig
 from dkfeat.learn.sgd.descent import Descent
+from dkfeat.learn.train import train
 
 
 def by_sgd(train: Any, *arguments: Any, **options: Any) -> Any:
@@ -22,6 +23,11 @@ def by_sgd(train: Any, *arguments: Any, **options: Any) -> Any:
     options = ExecutionConfig.gather(options)
     own = {item.name: options.pop(item.name) for item in fields(SGD) if item.name in options}
     return train(arguments[0], SGD(**own), *arguments[1:], **options)
+
+
+def quiet(*arguments: Any, **options: Any) -> Any:
+    """Train by SGD without lines of progress."""
+    return by_sgd(train, *arguments, progress=False, **options)
 
 
 def run_epoch(weights: Any, batches: Any, config: Any) -> Any:

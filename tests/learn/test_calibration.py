@@ -10,12 +10,7 @@ from sklearn.linear_model import SGDClassifier
 
 from dkfeat import load_model
 from dkfeat.learn import scores
-from dkfeat.learn.train import train
-from tests.learn.fakes import FakeShards, blobs, by_sgd
-
-
-def quiet(*arguments, **options):
-    return by_sgd(train, *arguments, progress=False, **options)
+from tests.learn.fakes import FakeShards, blobs, quiet
 
 
 def twin_of(model):

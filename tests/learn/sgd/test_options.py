@@ -11,12 +11,8 @@ from dkfeat.learn import checks
 from dkfeat.learn import train as sgd
 from dkfeat.learn.sgd import descent, epochs
 from dkfeat.learn.train import default_epochs
-from tests.learn.fakes import FakeShards, blobs, by_sgd
+from tests.learn.fakes import FakeShards, blobs, quiet
 from tests.reference import descent as reference
-
-
-def quiet(*arguments, **options):
-    return by_sgd(sgd.train, *arguments, progress=False, **options)
 
 
 @pytest.mark.parametrize("loss", CLASS_LOSSES)

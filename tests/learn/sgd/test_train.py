@@ -18,11 +18,7 @@ from dkfeat.learn.sgd import rows as training_rows
 from dkfeat.learn.sgd.rows import TrainingRows, is_held_out
 from dkfeat.learn.train import train
 from tests.engine.helpers import featurized
-from tests.learn.fakes import FakeShards, blobs, by_sgd, write_rows
-
-
-def quiet(*arguments, **options):
-    return by_sgd(train, *arguments, progress=False, **options)
+from tests.learn.fakes import FakeShards, blobs, quiet, write_rows
 
 
 def numbers(n_rows, seed, noise=0.05):
