@@ -1,6 +1,5 @@
 """Groups of rows: those of one union-find, whatever number of rows is in memory at a time."""
 
-import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -11,6 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from dkfeat.neighbors.deduplication import groups
 from dkfeat.neighbors.deduplication.groups import Groups
 from dkfeat.neighbors.deduplication.work_files import FoundPairs, PairFiles, WorkFolder, pair_keys
+from tests.conftest import peak_bytes
 
 N_ROWS = 150
 
@@ -48,9 +48,4 @@ def test_groups__take_memory_for_a_range_of_rows(tmp_path, monkeypatch):
     pairs = written(work, left, left + 29_999)
     found = Groups(work, n_rows)
     found.find(pairs)  # compiles
-    tracemalloc.start()
-    found.mark_copies(pairs)
-    found.find(pairs)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2 * n_rows
+    assert peak_bytes(lambda: (found.mark_copies(pairs), found.find(pairs))) < 2 * n_rows

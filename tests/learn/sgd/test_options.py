@@ -1,5 +1,3 @@
-import tracemalloc
-
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
@@ -11,6 +9,7 @@ from dkfeat.learn import checks
 from dkfeat.learn import train as sgd
 from dkfeat.learn.sgd import descent, epochs
 from dkfeat.learn.train import default_epochs
+from tests.conftest import peak_bytes
 from tests.learn.fakes import FakeShards, blobs, quiet
 from tests.reference import descent as reference
 
@@ -207,10 +206,7 @@ def test_train__memory_is_as_projected(average):
     data.map = GCWSFeatures(n_components=64, i_bits=12, random_state=0).fit_width(12)
     data.codes = data.map.encode(blobs(30, 6, seed=1)[0])
     data.features = data.map.transform(blobs(30, 6, seed=1)[0])
-    tracemalloc.start()
-    quiet(data, validation=data, patience=9, epochs=3, average=average)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = peak_bytes(lambda: quiet(data, validation=data, patience=9, epochs=3, average=average))
     tables = peak / (4 * 16 * data.map.n_features_out)  # six classes fill up one block of 16 lanes
     assert tables == pytest.approx((3 if average else 1) + 2 * 6 / 16, abs=0.2)
 
