@@ -7,8 +7,6 @@ import shutil
 
 import pytest
 
-from dkfeat.store.commit import begin as commit
-from dkfeat.store.storage import open_storage
 from tests.cli.test_commands import run
 from tests.invariants import assert_dataset_whole
 from tests.store.commit.test_maintenance import die_in_run
@@ -84,15 +82,6 @@ def test_clean__lists_then_deletes(job):
     assert aside.name in run("clean", job.target, "--set-aside").stdout
 
 
-@pytest.mark.fault("C-01")
-@pytest.mark.parametrize("name", ["abort", "clean"])
-def test_maintenance__busy_exits_4(job, name):
-    with commit.begin(open_storage(job.target), job.spec, job.files(), job.splits()) as held:
-        error = run(name, job.target, status=4).stderr
-    assert error.startswith(f"dkfeat: error: {name}: ")
-    assert held.id in error
-
-
 def lock_from_elsewhere(target, run_id="7f3a"):
     lock = target / "_dkfeat" / "lock.json"
     lock.write_text(json.dumps({"run_id": run_id, "host": "elsewhere", "pid": 12, "since": "2001-01-01T00:00:00Z"}))
@@ -106,12 +95,6 @@ def test_break_lock__frees_the_target_of_the_named_run(job):
     assert json.loads(done.stdout) == {"target": str(job.target), "run_id": "7f3a", "broken": True}
     assert run("break-lock", job.target, "7f3a").stdout == f"{job.target}: there is no lock\n"
     run("clean", job.target)
-
-
-@pytest.mark.parametrize("name", ["abort", "clean", "status"])
-def test_maintenance__of_no_data_set_exits_3(tmp_path, name):
-    assert "there is no such folder" in run(name, tmp_path / "none", status=3).stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

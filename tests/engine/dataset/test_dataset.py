@@ -269,19 +269,6 @@ def test_open_shards__of_what_is_no_path():
         dkfeat.open_shards(7)
 
 
-@pytest.mark.fault("S-05")
-def test_batches__damaged_shard_is_named(tiny_folder, tmp_path):
-    featurized(str(tiny_folder / "a.svm"), tmp_path / "features")
-    (shard,) = (tmp_path / "features/data").iterdir()
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
-    data = dkfeat.open_shards(tmp_path / "features")
-    with pytest.raises(ShardError, match=shard.name):
-        list(data.batches(10))
-    assert len(data.verify().problems) == 1
-
-
 def test_codes__of_another_layout_are_refused(tiny_folder, tmp_path):
     featurized(str(tiny_folder / "a.svm"), tmp_path / "features", layout="sparse")
     data = dkfeat.open_shards(tmp_path / "features")

@@ -5,7 +5,6 @@ import re
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -257,12 +256,6 @@ def test_featurize__target_without_a_parent_is_refused_before_work(source, tmp_p
         featurized(source, tmp_path / "nowhere" / "features")
     assert counted == []
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_featurize__parents_of_a_relative_target_are_made(source, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert featurized(source, Path("features/train")).rows == 400
-    assert (tmp_path / "features/train/_SUCCESS").exists()
 
 
 def test_featurize__lists_the_source_once(source, tmp_path, monkeypatch):

@@ -80,12 +80,6 @@ def test_train__records_what_made_the_model():
     assert all(entry["rows"] == 100 and "test_accuracy" not in entry for entry in model.history)
 
 
-def test_train__history_holds_the_accuracy_of_the_model_that_is_returned():
-    train, test = FakeShards(*blobs(200, 4, seed=1)), FakeShards(*blobs(300, 4, seed=2))
-    model = quiet(train, test=test, epochs=3)
-    assert model.history[-1]["test_accuracy"] == np.mean(model.label(model.score_features(test.features)) == test.y)
-
-
 def test_train__a_test_label_unknown_in_training_counts_as_a_miss():
     train, test = FakeShards(*blobs(200, 2, seed=1)), FakeShards(*blobs(200, 3, seed=2))
     model = quiet(train, test=test, epochs=5)

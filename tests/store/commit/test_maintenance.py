@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dkfeat
-from dkfeat.errors import CommitError, ShardError, SpecConflictError, TargetBusyError
+from dkfeat.errors import CommitError, ShardError, TargetBusyError
 from dkfeat.store.commit import maintenance
 from dkfeat.store.storage import open_storage
 from dkfeat.store.storage.base import LOCK
@@ -115,17 +115,6 @@ def test_abort__killed_at_every_step(job, interrupted, finished, at, then):
     assert_dataset_whole(job.target, committed=True)
 
 
-@pytest.mark.fault("V-03")
-def test_abort__of_a_changed_source_then_a_new_plan(job):
-    (job.sources / "day2.txt").write_text("other\nrows\n")
-    with pytest.raises(SpecConflictError, match=rf"'day2.txt' changed .*`dkfeat abort {job.target}`"):
-        job.run()
-    maintenance.abort(job.target)
-    manifest = job.run()
-    assert [source.rows for source in manifest.sources] == [24, 24, 2]
-    assert_dataset_whole(job.target, committed=True)
-
-
 def test_abort__deletes_shards_of_the_plan_alone(job):
     stray = job.target / "data" / "part-000005-0000-0123456789ab.parquet"  # of other settings, by its hash
     stray.write_bytes(b"stray")
@@ -166,27 +155,6 @@ def test_maintenance__of_what_is_no_data_set_makes_nothing(tmp_path, act, folder
     with pytest.raises(ShardError, match=r"not a data set|no such folder"):
         act(tmp_path / folder)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("act", [maintenance.abort, maintenance.clean])
-def test_maintenance__lock_of_another_host_is_respected(job, act):
-    lock = {"run_id": "7f3a", "host": "elsewhere", "pid": 1, "since": "2026-01-31T12:00:00+00:00"}
-    (job.target / "_dkfeat" / "lock.json").write_text(json.dumps(lock))
-    with pytest.raises(TargetBusyError, match="elsewhere"):
-        act(job.target)
-
-
-def test_break_lock__frees_the_target_of_the_named_run_alone(job):
-    lock = {"run_id": "7f3a", "host": "elsewhere", "pid": 1, "since": "2026-01-31T12:00:00+00:00"}
-    path = job.target / "_dkfeat" / "lock.json"
-    path.write_text(json.dumps(lock))
-    with pytest.raises(TargetBusyError, match=rf"elsewhere.*break-lock {job.target} '7f3a'`"):
-        maintenance.break_lock(job.target, "7f3b")
-    assert json.loads(path.read_text()) == lock
-    assert maintenance.break_lock(job.target, "7f3a")
-    assert not path.exists()
-    job.run()
-    assert_dataset_whole(job.target, committed=True)
 
 
 def test_break_lock__of_a_free_target_does_nothing(tmp_path):

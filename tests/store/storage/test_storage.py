@@ -283,12 +283,6 @@ def test_target__unusable__is_refused_before_any_work(tmp_path, case):
     assert not (tmp_path / "gone").exists()
 
 
-def test_target__relative__parents_are_made(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    TinyJob(write_sources(tmp_path / "in"), Path("features/train")).run()
-    assert (tmp_path / "features/train/_SUCCESS").exists()
-
-
 def test_target__on_a_folder_without_hard_links__works(tmp_path, monkeypatch):
     forbid_links(monkeypatch)
     TinyJob(write_sources(tmp_path / "in"), tmp_path / "out").run()
