@@ -10,11 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import sparse
 
 import dkfeat
-from dkfeat.cli import cli
 from tests import programs
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import BLOCK, featurized, gcws
@@ -150,11 +148,11 @@ for name in FEATURE_MAPS:
 
 
 @pytest.mark.slow
-@pytest.mark.fault("D-06")
-def test_features__do_not_depend_on_blas(tmp_path):
+@pytest.mark.fault("D-02", "D-06")
+def test_features__do_not_depend_on_blas_and_hash_seeds(tmp_path):
     environments = [
-        {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Prescott"},
+        {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "1"},
+        {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Prescott", "PYTHONHASHSEED": "2"},
     ]
     for number, environment in enumerate(environments):
         (tmp_path / str(number)).mkdir()
@@ -194,30 +192,6 @@ def test_resume__with_what_decides_no_value_changed__is_accepted(half_way, golde
     elsewhere = shutil.copytree(half_way, tmp_path / "elsewhere")  # the source's root differs, too
     source = dkfeat.LibsvmSource(str(elsewhere / "in" / "*.svm"), blocksize=BLOCK)
     assert_resumes(source, elsewhere / "features", golden, finished=False, **change)
-
-
-@pytest.mark.fault("V-01")
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (["--seed", "12"], "map.seed: 11 there, 12 asked"),
-        (["--i-bits", "4"], "i_bits: 8 there, 4 asked"),
-        (["--blocksize", "5000"], "blocksize=5000"),
-        (["--labels", "-1,1,2"], "labels=[-1, 1, 2] is requested"),
-    ],
-    ids=lambda change: change[0] if isinstance(change, list) else "",
-)
-def test_resume__with_a_setting_that_decides_values_changed__exits_4_naming_it(half_way, tmp_path, change, words):
-    target = shutil.copytree(half_way / "features", tmp_path / "features")
-    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
-    options = {"--n-components": "24", "--seed": "11", "--blocksize": str(BLOCK), "--out": str(target)}
-    options |= dict(zip(change[::2], change[1::2], strict=True))
-    words_given = [word for pair in options.items() for word in pair]
-    outcome = CliRunner().invoke(cli, ["featurize", str(half_way / "in" / "*.svm"), *words_given])
-    assert outcome.exit_code == 4, outcome.stderr
-    assert words in outcome.stderr
-    after = {path: path.read_bytes() for path in before if path.exists()}
-    assert {path for path in before if after.get(path) != before[path]} <= {target / "_dkfeat" / "lock.json"}
 
 
 @pytest.mark.fault("C-07", "D-10")

@@ -1,12 +1,8 @@
 """What every feature map promises, checked on each class in FEATURE_MAPS."""
 
-import hashlib
 import itertools
 import json
-import os
 import pickle
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -338,44 +334,6 @@ def test_map__a_cluster_gives_the_same_features(cls, kind, cluster_client):
     X, features = some_rows(cls), fitted(cls)
     blocks = da.from_array(X, chunks=(7, COLUMNS)).map_blocks(kind, dtype=X.dtype, meta=kind(np.empty((0, 0))))
     assert_same(cluster_client.compute(features.transform(blocks)).result(), features.transform(X))
-
-
-DIGEST = """
-import sys, hashlib
-sys.path.insert(0, {root!r})
-from tests.maps.test_contract import digest
-print(digest({name!r}))
-"""
-
-
-def digest(name):
-    """SHA-256 of a map's features: what other processes must agree on."""
-    cls = FEATURE_MAPS[name]
-    features = hashlib.sha256()
-    for seed in range(20):
-        block = small_map(name, n_components=100, random_state=5).fit_width(COLUMNS).transform(some_rows(cls, seed))
-        features.update((block.indices if sp.issparse(block) else block).tobytes())
-    return features.hexdigest()
-
-
-@pytest.mark.slow
-@pytest.mark.fault("D-02", "D-14")
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"PYTHONHASHSEED": "1"},
-        pytest.param({"PYTHONHASHSEED": "2"}, marks=pytest.mark.slow),
-        pytest.param({"NUMBA_CPU_NAME": "generic"}, marks=pytest.mark.slow),  # compiles all anew; test_cws does, too
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("name", [name for name, cls in FEATURE_MAPS.items() if cls.layout == "codes"])
-def test_map__codes_are_equal_in_other_processes_and_on_other_cpus(name, environment, request):
-    script = DIGEST.format(root=str(request.config.rootpath), name=name)
-    found = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == digest(name)
 
 
 @pytest.fixture(scope="module")

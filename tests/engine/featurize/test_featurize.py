@@ -134,6 +134,7 @@ def test_featurize__option_at_its_default_counts_as_left_open(tiny_folder, tmp_p
         ({"n_features": 301}, {}, "n_features=301 .* has n_features=300"),
         ({"zero_based": True}, {}, "zero_based=True .* has zero_based=False"),
         ({"dtype": "float64"}, {}, "dtype='float64' .* has dtype='float32'"),
+        ({"labels": (-1, 1, 2)}, {}, "labels=.*-1, 1, 2.* is requested"),
         ({"label_dtype": "float64"}, {}, "label_dtype='float64' .* has label_dtype='int64'"),
         ({}, {"n_components": 25}, r"map\.params\.n_components: 24 there, 25 asked"),
         ({}, {"random_state": 12}, r"map\.seed: 11 there, 12 asked"),

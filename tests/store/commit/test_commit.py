@@ -138,14 +138,15 @@ def test_begin__success_names_an_earlier_manifest__rewrites_it(job, caplog):
 
 
 @pytest.mark.fault("V-01")
-def test_begin__another_spec__names_every_difference(job):
-    job.run()
+@pytest.mark.parametrize("moment", ["half-way", "committed"])
+def test_begin__another_spec__names_every_difference(job, moment):
+    job.run() if moment == "committed" else job.stage(1)
     before = dataset_state(job.target)
     with pytest.raises(SpecConflictError, match=r"map\.seed: 0 there, 7 asked") as fault:
         replace(job, seed=7).run()
     assert fault.value.exit_code == 4
     assert dataset_state(job.target) == before
-    assert_dataset_whole(job.target, committed=True)
+    assert_dataset_whole(job.target)
 
 
 def test_begin__spec_too_long_to_be_read_again__is_refused_before_anything_is_made(job):
