@@ -12,9 +12,6 @@ The nearest rows are those of the exact min-max (GMM) kernel, found by brute for
 - FAISS gets the same codes as bits: its flat index and its graph (HNSW) know only the Hamming distance of bits.
 - PyNNDescent gets the kernel as a compiled distance, on dense sets.
 
-With --graph it only makes the approximate graph of so many sums of two random rows of RCV1, and prints processor time,
-that of all threads, its estimated recall, and the exponent of its growth.
-
 With --graph it makes only the approximate graph of so many sums of two rows of RCV1 drawn at random, and prints the
 processor time of all threads, the estimated recall, and the exponent of the growth.
 
