@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +19,8 @@ from dkfeat.store.storage import open_storage
 from tests.conftest import libsvm_text
 from tests.engine.helpers import BLOCK, featurized, resolved
 from tests.invariants import assert_dataset_whole, dataset_state
+from tests.programs import run_killed
 from tests.sources.parquet.rows import feature_columns, write
-
-ROOT = Path(dkfeat.__file__).parent.parent
 
 
 def nystroem(n_components=30, **params):
@@ -252,11 +250,7 @@ featurized(dkfeat.LibsvmSource(sys.argv[1], blocksize=BLOCK), sys.argv[2], map=n
 @pytest.mark.parametrize("kill_at", ["mid_write:4", "before_tmp:5", "after_tmp:4", "after_publish:4", "after_plan:1"])
 def test_driver_killed__resume_is_identical(kill_at, tiny_folder, source, golden, tmp_path):
     # a probe passes the kill points first and second, then come the landmarks and the spec
-    command = [sys.executable, "-c", RUN, str(tiny_folder / "*.svm"), str(tmp_path / "out")]
-    died = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "DKFEAT_KILL_AT": kill_at}, capture_output=True, text=True, check=False
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    run_killed(kill_at, [sys.executable, "-c", RUN, str(tiny_folder / "*.svm"), str(tmp_path / "out")])
     meta = tmp_path / "out" / "_dkfeat"
     assert not (meta / "spec.json").exists() or list(meta.glob("landmarks-*.npz"))
     featurized(source, tmp_path / "out", map=nystroem())

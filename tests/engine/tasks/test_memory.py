@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dkfeat
+from tests import programs
 
-ROOT = Path(dkfeat.__file__).parent.parent
 BLOCK = 4 << 20
 
 CHILD = """
@@ -58,8 +55,9 @@ def write_rows(path, n_bytes):
 def peak_bytes(folder, source):
     small = write_rows(folder / "small.svm", 1 << 20)
     command = [sys.executable, "-c", CHILD, str(small), str(source), str(folder / source.stem), str(BLOCK)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=True, timeout=200)
-    return int(done.stdout)
+    ended = programs.run(command)
+    assert ended.status == 0, ended.err
+    return int(ended.out)
 
 
 @pytest.mark.slow

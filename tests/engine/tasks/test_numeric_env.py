@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import count
@@ -16,9 +15,9 @@ from dkfeat.engine.run import UNKNOWN_ENVIRONMENT
 from dkfeat.engine.tasks import job
 from dkfeat.engine.tasks.job import numeric_env
 from dkfeat.store.shards import codec as shards
+from tests import programs
 from tests.cli.test_commands import run
 from tests.engine.helpers import BLOCK, featurized, gcws
-from tests.programs import ROOT
 
 FOURIER = dkfeat.FourierFeatures(32, projection="circulant", random_state=1)
 
@@ -103,9 +102,8 @@ featurized(source_of(Path(sys.argv[1])), Path(sys.argv[2]), map=FOURIER, schedul
 @pytest.mark.parametrize("logs", [True, False], ids=["with-log", "without-log"])
 def test_killed_run_in_another_environment__is_recorded_by_the_run_that_resumes_it(tiny_folder, tmp_path, logs):
     target = tmp_path / "out"
-    command = [sys.executable, "-c", KILLED, str(tiny_folder), str(target)]
-    done = subprocess.run(command, cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
+    ended = programs.run([sys.executable, "-c", KILLED, str(tiny_folder), str(target)])
+    assert ended.status == -signal.SIGKILL, ended.err
     if not logs:
         for log in (target / "_dkfeat").glob("log-*"):
             log.unlink()

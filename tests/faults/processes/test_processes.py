@@ -507,7 +507,6 @@ def test_error_that_does_not_travel__arrives(cluster_client):
             runner.run(Fail(kind), fake_splits(8), lambda *_: None)
 
 
-@pytest.mark.slow
 @pytest.mark.quick
 @pytest.mark.fault("P-12", "X-10")
 def test_error_of_many_characters__is_shown_cut(monkeypatch):
@@ -532,7 +531,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.fault("P-16")
 @pytest.mark.parametrize(
     "where",

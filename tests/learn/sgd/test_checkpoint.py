@@ -1,10 +1,8 @@
 """Checkpoints: what they hold, what they refuse, and that killing a training loses nothing."""
 
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 import dkfeat
 from dkfeat.errors import CommitError, ConfigError, ShardError, SpecConflictError
 from dkfeat.learn.sgd.checkpoint import ALGORITHM, CURRENT, FORMER, Checkpoints
-from dkfeat.store.storage.base import KILL_VARIABLE as VARIABLE
+from tests import programs
 from tests.learn.fakes import by_sgd
 
 SAVE = Checkpoints.save
@@ -150,11 +148,8 @@ Path(out + ".json").write_text(json.dumps(model.history))
 
 
 def train_process(shards, out, options, kill=None):
-    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    if kill is not None:
-        environment[VARIABLE] = kill
-    command = [sys.executable, "-c", PROGRAM, str(shards), str(out), json.dumps(options)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-c", PROGRAM, str(shards), str(out), json.dumps(options)]
+    return programs.run(words) if kill is None else programs.run_killed(kill, words)
 
 
 OPTIONS = {
@@ -179,17 +174,16 @@ OPTIONS = {
 )
 def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, folder, tmp_path):
     calm = train_process(folder, tmp_path / "calm.npz", OPTIONS)
-    assert calm.returncode == 0, calm.stderr
+    assert calm.status == 0, calm.err
     expected = dict(np.load(tmp_path / "calm.npz"))
     options = OPTIONS | {"checkpoint": str(tmp_path / "state")}
     # each run goes on where the one before was killed
     for kill in kills:
-        killed = train_process(folder, tmp_path / "never.npz", options, kill)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        train_process(folder, tmp_path / "never.npz", options, kill)
         if kill == "after_checkpoint:1":
             assert b'"batches":3' in (tmp_path / "state" / CURRENT).read_bytes()  # within the first epoch
     resumed = train_process(folder, tmp_path / "resumed.npz", options)
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.status == 0, resumed.err
     found = dict(np.load(tmp_path / "resumed.npz"))
     assert not (tmp_path / "never.npz").exists()
     for name in ("coef", "intercept"):
@@ -202,20 +196,17 @@ def test_train__killed_at_any_point_goes_on_to_the_same_weights(kills, folder, t
 @pytest.mark.fault("C-13")
 def test_train__a_second_one_on_a_checkpoint_names_the_first(folder, tmp_path):
     state = tmp_path / "state"
-    command = [sys.executable, "-c", PROGRAM, folder, tmp_path / "first.npz", json.dumps({"checkpoint": str(state)})]
-    stopped = "import os, signal; os.kill = lambda pid, _, kill=os.kill: kill(pid, signal.SIGSTOP)\n"
-    command[2] = stopped + PROGRAM  # it stops at the point where it would be killed
-    first = subprocess.Popen(command, env=os.environ | {VARIABLE: "after_checkpoint:1"})
+    words = [sys.executable, "-c", PROGRAM, str(folder), str(tmp_path / "first.npz")]
+    first = programs.start_until("after_checkpoint:1", [*words, json.dumps({"checkpoint": str(state)})], quiet=True)
     try:
-        os.waitpid(first.pid, os.WUNTRACED)
         second = train_process(folder, tmp_path / "second.npz", {"checkpoint": str(state)})
-        assert second.returncode == 1
-        assert re.search(rf"TargetBusyError: {state} is being written by run .*pid {first.pid}", second.stderr)
+        assert second.status == 1
+        assert re.search(rf"TargetBusyError: {state} is being written by run .*pid {first.pid}", second.err)
         assert not (tmp_path / "second.npz").exists()
         first.send_signal(signal.SIGKILL)
         first.wait()
         (state / f".{CURRENT}.tmp").write_bytes(b"cut")  # as killed trainings left it until version 0.2
-        assert train_process(folder, tmp_path / "third.npz", {"checkpoint": str(state)}).returncode == 0
+        assert train_process(folder, tmp_path / "third.npz", {"checkpoint": str(state)}).status == 0
         assert sorted(path.name for path in state.iterdir()) == [CURRENT, FORMER]
     finally:
         first.kill()
