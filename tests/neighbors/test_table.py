@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -146,30 +145,6 @@ def test_queries_need_no_labels(tmp_path):
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_an_interrupted_search_is_continued_with_the_same_bytes(folder, tmp_path):
-    search(folder / "features", n_neighbors=2, target=tmp_path / "whole", progress=False)
-    seen = []
-
-    def stop(state):
-        seen.append(state)
-        if len(seen) == 40:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        search(folder / "features", n_neighbors=2, target=tmp_path / "graph", progress=stop)
-    made = len(list((tmp_path / "graph" / "data").iterdir()))
-    assert made > 2
-    with pytest.raises(ShardError, match="no batch was committed"):
-        Neighbors.open(tmp_path / "graph")
-    del seen[:]
-    with dask.config.set(scheduler="synchronous"):
-        search(folder / "features", n_neighbors=2, target=tmp_path / "graph", progress=seen.append)
-    assert dataset_state(tmp_path / "graph") == dataset_state(tmp_path / "whole")
-    last = seen[-1]
-    assert (last.stage, last.tasks, last.source_bytes) == ("search, exact", last.total_tasks, last.total_bytes)
-
-
-@pytest.mark.usefixtures("small_batches")
 def test_more_queries_extend_the_table(folder, tmp_path, capsys):
     (tmp_path / "queries").mkdir()
     for number, seed in enumerate((2, 3)):
@@ -257,7 +232,11 @@ def test_a_killed_search_is_continued_with_the_same_bytes(kill_at, folder, tmp_p
     features, target, whole = folder / "features", tmp_path / "graph", tmp_path / "whole"
     run_killed(kill_at, command("neighbors", features, "--n-neighbors", 3, "--out", target))
     assert_dataset_whole(target, finished=False)
-    search(features, n_neighbors=3, target=target, client=ExecutionConfig(scheduler="synchronous"), progress=False)
+    with pytest.raises(ShardError, match="no batch was committed"):
+        Neighbors.open(target)
+    seen, here = [], ExecutionConfig(scheduler="synchronous")
+    search(features, n_neighbors=3, target=target, client=here, progress=seen.append)
+    assert (seen[-1].stage, seen[-1].source_bytes) == ("search, exact", seen[-1].total_bytes)
     search(
         features, n_neighbors=3, target=whole, client=ExecutionConfig(n_workers=3, scheduler="threads"), progress=False
     )

@@ -113,24 +113,6 @@ def test_batches__of_new_files_take_the_spec_over(tmp_path, tiny_rows):
         featurized(str(folder), tmp_path / "out", map=None)
 
 
-@pytest.mark.fault("P-05")
-def test_resume__of_an_interrupted_run_makes_the_same_shards(tmp_path, table):
-    source = wide(table, weight="w", keep="name", blocksize=60_000)
-    featurized(source, tmp_path / "whole")
-
-    def interrupt(state):
-        if state.stage == "featurize" and state.tasks == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        featurized(source, tmp_path / "out", scheduler="synchronous", progress=interrupt)
-    there = {path.name for path in (tmp_path / "out" / "data").iterdir()}
-    assert there
-    featurized(table, tmp_path / "out", map=None)
-    assert dataset_state(tmp_path / "out") == dataset_state(tmp_path / "whole")
-    assert there <= {path.name for path in (tmp_path / "whole" / "data").iterdir()}
-
-
 def test_like__takes_columns_and_width_but_not_rows(tmp_path, table, tiny_folder):
     train = wide(table, weight="w", keep="name", filters=[("day", "<", 3)])
     featurized(train, tmp_path / "train")

@@ -11,6 +11,7 @@ import pytest
 
 from dkfeat.filesystems import urls
 from dkfeat.store.commit import publish
+from dkfeat.store.storage import open_storage
 from tests.faults.stores.bucket import KEY, SECRET, Bucket
 from tests.faults.stores.fault_proxy import FaultProxy
 from tests.faults.stores.store_server import store_server
@@ -72,3 +73,9 @@ def options(proxy: FaultProxy) -> dict[str, Any]:
         "config_kwargs": {"read_timeout": 60, "connect_timeout": 60},
         "retry_seconds": 60,
     }
+
+
+@pytest.fixture
+def storage(bucket: Bucket, options: dict[str, Any]) -> Any:
+    """The storage of the bucket's target."""
+    return open_storage(bucket.url(), options)

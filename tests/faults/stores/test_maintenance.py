@@ -14,15 +14,14 @@ from dkfeat.engine.dataset.verify import verify_inputs
 from dkfeat.errors import SpecConflictError
 from dkfeat.store.commit.maintenance import clean
 from dkfeat.store.commit.status import status
-from dkfeat.store.storage import open_storage
 from tests.engine.helpers import featurized
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.store.tiny_job import TinyJob, write_sources
 
 
 @pytest.fixture
-def job(bucket, options, tmp_path):
-    return TinyJob(write_sources(tmp_path / "in"), Path("unused"), storage=open_storage(bucket.url(), options))
+def job(storage, tmp_path):
+    return TinyJob(write_sources(tmp_path / "in"), Path("unused"), storage=storage)
 
 
 def test_clean__removes_strays_and_names_foreign_objects(job, bucket, options):
@@ -89,5 +88,5 @@ def test_parquet__changed_since_it_was_committed__is_a_conflict(parquet, bucket,
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     bucket.put("in/rows.parquet", buffer.getvalue())
-    with pytest.raises(SpecConflictError, match="etag"):
+    with pytest.raises(SpecConflictError, match=r"'rows.parquet' changed since manifest-000001.*: .*etag"):
         featurized(parquet_source(bucket, options), bucket.url(), target_options=options)

@@ -21,11 +21,6 @@ NAME = "data/part-000000-0000-3f9c2a71b0de.parquet"
 HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
 
 
-@pytest.fixture
-def storage(bucket, options):
-    return open_storage(bucket.url(), options)
-
-
 def test_create__existing_that_vanishes_while_it_is_compared__was_anothers(storage, bucket, monkeypatch):
     storage.create(NAME, b"first")
     size_of = type(storage).size
@@ -182,22 +177,6 @@ def test_create__503_for_ever__ends_within_the_set_time(bucket, options, proxy):
     with pytest.raises(OSError, match=r"503 SlowDown: .*; \d+ attempts, retry limit 1 s"):
         storage.create(NAME, b"new")
     assert bucket.keys() == []
-
-
-@pytest.mark.fault("S-10")
-@pytest.mark.parametrize(
-    ("action", "message"), [("403", "403 AccessDenied"), ("expired", "400 ExpiredToken"), (None, "404 NoSuchBucket")]
-)
-def test_probe__lasting_fault__is_told_at_once(bucket, options, proxy, action, message):
-    storage = open_storage(bucket.url() if action else "s3://there-is-none/out", options)
-    if action:
-        proxy.add(action, method="PUT")
-    with pytest.raises(CommitError, match=message) as fault:
-        storage.probe()
-    assert fault.value.exit_code == 3
-    assert "credentials are valid" in str(fault.value)
-    assert proxy.count("PUT") == 1
-    assert KEY not in str(fault.value)
 
 
 def test_sweep__takes_probes_and_claims_of_dead_runs_only(storage, bucket):

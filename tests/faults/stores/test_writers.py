@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -20,19 +18,14 @@ from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit.maintenance import abort, break_lock, clean
 from dkfeat.store.storage import base, object_store, open_storage
 from dkfeat.store.storage.base import LOCK, META
+from tests import programs
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
-from tests.programs import end, start_until, wait_for_first
+from tests.programs import ROOT, end, start_until, wait_for_first
 from tests.store.tiny_job import TinyJob, write_sources
 
-ROOT = Path(dkfeat.__file__).parent.parent
 VARIABLES = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
 HOLDER = {"run_id": "a" * 32, "host": "here", "pid": 1, "since": "then"}
-
-
-@pytest.fixture
-def storage(bucket, options):
-    return open_storage(bucket.url(), options)
 
 
 @pytest.fixture
@@ -52,17 +45,8 @@ def start(proxy, bucket, sources):
     started = []
 
     def go(*arguments, **environment):
-        command = [
-            sys.executable,
-            "-m",
-            "tests.faults.stores.store_job",
-            str(sources),
-            bucket.url(),
-            *map(str, arguments),
-        ]
-        environment = {**os.environ, **VARIABLES, "AWS_ENDPOINT_URL": proxy.url, **environment}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+        words = programs.module("tests.faults.stores.store_job", sources, bucket.url(), *arguments)
+        started.append(programs.start(words, **VARIABLES, AWS_ENDPOINT_URL=proxy.url, **environment))
         return started[-1]
 
     yield go
