@@ -144,8 +144,9 @@ class Weights:
         still = Descent(start, replace(config, average=False), moves=False)
         for X, y, weight in batches:
             still.run_batch(X, y, weight)
-        loss, weights = still.weights().loss[lanes].mean(), table[:, lanes].astype(np.float64)
-        penalty = config.variants[variant].alpha / 2 * np.square(weights).sum() / config.n_outputs
+        loss, weights = still.weights().loss[lanes].mean(), table[:, lanes]
+        squares = np.einsum("ij,ij->", weights, weights, dtype=np.float64)  # without a copy of the table
+        penalty = config.variants[variant].alpha / 2 * squares / config.n_outputs
         return float(loss) * config.target_scale**2, float(penalty) * config.target_scale**2
 
     def model(self, config: DescentConfig, variant: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
