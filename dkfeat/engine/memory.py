@@ -11,6 +11,7 @@ import pyarrow as pa
 from dask.delayed import Delayed, delayed
 
 from dkfeat.blocks import SourceFile
+from dkfeat.engine.runners.base import results_of
 from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.sources.digest import MEMORY, Digest, digest_of, record_of
@@ -52,9 +53,7 @@ def hold_rows(source: Any, runners: LazyRunner) -> Any:
     parts = runner.hold([made(X, y, str(source.label)) for X, y in zip(rows, labels, strict=True)])
     file = record_of([], [])
     items = [HeldSplit(number=at, file=file, start=0, stop=0, rows=part) for at, part in enumerate(parts)]
-    found: dict[int, Any] = {}
-    runner.run(_facts, items, lambda item, facts: found.update({item.number: facts}))
-    schemas, digests = zip(*(found[at] for at in range(len(items))), strict=True)
+    schemas, digests = zip(*results_of(runner, _facts, items), strict=True)
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:

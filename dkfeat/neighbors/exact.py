@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dkfeat.engine.dataset.verify import resolved_source
-from dkfeat.engine.runners.base import until_stopped
+from dkfeat.engine.runners.base import results_of, until_stopped
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.sources.base import Source
 from dkfeat.store.manifest.record_table import planned_splits
@@ -142,8 +142,7 @@ class RowsOfSource:
     def take(self, first: int, stop: int, runner: Runner) -> sp.csr_matrix:
         """Return consecutive rows, by their numbers in the data set."""
         numbers = np.arange(first, stop)
-        found = self._run(partial(self._take, numbers), numbers, runner)
-        return sp.vstack([found[number] for number in sorted(found)], format="csr")
+        return sp.vstack(self._run(partial(self._take, numbers), numbers, runner), format="csr")
 
     def similarities(
         self, fitted: SampledMap, queries: Any, rows: NDArray[np.int64], runner: Runner
@@ -152,7 +151,7 @@ class RowsOfSource:
         order = np.argsort(rows, axis=None, kind="stable")
         numbers, similarities = rows.ravel()[order], np.empty(rows.size)
         task = partial(self._compare, numbers, fitted, queries, order // rows.shape[1])
-        for positions, values in self._run(task, numbers, runner).values():
+        for positions, values in self._run(task, numbers, runner):
             similarities[order[positions]] = values
         return similarities.reshape(rows.shape)
 
@@ -199,17 +198,14 @@ class RowsOfSource:
             values.append(fitted.exact_pairs(queries[asked], X[held], of_query, right))
         return np.concatenate(positions), np.concatenate(values)
 
-    def _run(self, task: Task, numbers: NDArray[np.int64], runner: Runner) -> dict[int, Any]:
+    def _run(self, task: Task, numbers: NDArray[np.int64], runner: Runner) -> list[Any]:
         """Run a task on the splits that have any of the rows, which are in ascending order; return its results."""
-        found: dict[int, Any] = {}
 
         def has_rows(split: Split) -> bool:
             first, (last, entry) = self.pieces[split.number][0][0], self.pieces[split.number][-1]
             return bool(np.searchsorted(numbers, first) < np.searchsorted(numbers, last + entry.rows))
 
-        some = [split for split in self.splits if has_rows(split)]
-        runner.run(task, some, lambda split, result: found.update({split.number: result}))
-        return found
+        return results_of(runner, task, [split for split in self.splits if has_rows(split)])
 
 
 Rows = RowsInMemory | RowsOfSource

@@ -19,6 +19,7 @@ from dkfeat.engine.dataset.shards_source import ShardSource
 from dkfeat.engine.open import binding_spec
 from dkfeat.engine.progress import Progress
 from dkfeat.engine.resolve import must_agree
+from dkfeat.engine.runners.base import results_of
 from dkfeat.engine.tables import TableJob, TableSpec, write_table
 from dkfeat.engine.tasks.job import SplitResult, publish_piece, run_split
 from dkfeat.errors import CommitError, ConfigError, SpecConflictError
@@ -406,11 +407,9 @@ def _kept(scan: ShardScan, rows: NDArray[np.int64], workers: Runner) -> dict[str
     names = tuple(scan.source.kept)
     numbers, positions = np.unique(rows, return_inverse=True)
     with_rows = {*(np.searchsorted(scan.data.first_rows, numbers, side="right") - 1).tolist()}
-    found: dict[int, dict[str, pa.Array]] = {}
     task = partial(_kept_of_shard, scan.data, names, numbers)
     some = [split for split in scan.splits if split.number in with_rows]
-    workers.run(task, some, lambda split, result: found.update({split.number: result}))
-    parts = [found[number] for number in sorted(found)]
+    parts = results_of(workers, task, some)
     return {name: pa.concat_arrays([part[name] for part in parts]).take(pa.array(positions)) for name in names}
 
 

@@ -97,6 +97,13 @@ class Runner(Protocol):
         ...
 
 
+def results_of(runner: Runner, task: Task, items: Sequence[Any]) -> list[Any]:
+    """Run a task on items with a ``number``; return all results, in the order of the numbers."""
+    found: dict[int, Any] = {}
+    runner.run(task, items, lambda item, result: found.update({item.number: result}))
+    return [found[number] for number in sorted(found)]
+
+
 def probe(task: Task) -> NDArray[Any] | None:
     """Return features of two built-in rows by the map of a task; None without a map, or if it accepts only others."""
     fitted: Any = getattr(getattr(task, "args", (task,))[0], "map", None)
