@@ -20,7 +20,7 @@ MEMORY = "<memory>"
 """Name of rows in memory in manifests, plans and messages, in place of that of a file."""
 _MOST_ROWS = 4096
 _PRIME, _BASE = 2**255 - 19, int.from_bytes(hashlib.sha256(b"rows of dkfeat").digest()) >> 1
-_NULL, _INTEGER, _BYTES = 0, 2, 3  # of other numbers 1
+_NULL, _INTEGER, _BYTES, _UNSIGNED = 0, 2, 3, 4  # of other numbers 1; the last one of integers from 2^63 on
 _CELL = np.dtype([("tag", "u1"), ("number", "<i8")])
 
 Digest = tuple[int, int, int]
@@ -64,7 +64,7 @@ def _cells(array: pa.Array) -> list[pa.Array]:
     if of.is_integer(kind):
         values = array.fill_null(0).to_numpy()
         numbers, wide = values.astype(np.float64).view(np.int64), (values > 2**53) | (values < -(2**53))
-        numbers[wide], tags[wide] = values[wide].astype(np.int64), _INTEGER
+        numbers[wide], tags[wide] = values[wide].astype(np.int64), np.where(values[wide] < 2**63, _INTEGER, _UNSIGNED)
     elif of.is_floating(kind):
         floats = array.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 is 0.0
         numbers, tags[np.isnan(floats)] = floats.view(np.int64), _NULL
