@@ -45,17 +45,14 @@ def public_functions():
             yield from ((f"{name}.{member}", each) for member, each in own if not member.startswith("_"))
 
 
-def parameters_of(function):
-    return inspect.signature(function).parameters.values()
-
-
 def test_functions__have_at_most_10_parameters():
     """Constructors, whose parameters are settings, are exempt, and y, map and encoder of `train`, for rows in memory.
 
     `self` is not a parameter of a method.
     """
     counts = {
-        name: sum(each.name != "self" for each in parameters_of(function)) for name, function in public_functions()
+        name: sum(each != "self" for each in inspect.signature(function).parameters)
+        for name, function in public_functions()
     }
     counts["train"] -= 3
     assert {

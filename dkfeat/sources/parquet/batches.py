@@ -180,11 +180,6 @@ def plain(array: pa.Array) -> pa.Array:
     return array if stored == kind else array.cast(stored)
 
 
-def without_views(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with large text and lists in place of views, of which pyarrow selects no rows."""
-    return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
-
-
 def copy_views(table: pa.Table) -> pa.Table:
     """Return a table with large text and lists in place of views, of which older versions of pyarrow know no size."""
     columns = []
@@ -342,8 +337,9 @@ class SplitReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the file, with its metadata, without views."""
-        return without_views(self._parquet.schema_arrow)
+        """Schema of the file, with its metadata, without views, of which pyarrow selects no rows."""
+        schema = self._parquet.schema_arrow
+        return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
 
     def _parts(self, group: int) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows of a row group, and the number in it of the first one."""
