@@ -200,7 +200,7 @@ def execution_options(command: Command) -> Command:
 
 def progress_option(text: str | None = None) -> Callable[[Command], Command]:
     """Give a command ``--progress``."""
-    return option_of(RunConfig, "progress", show_default=False, **({} if text is None else {"help": text}))
+    return option_of(RunConfig, "progress", **({} if text is None else {"help": text}))
 
 
 def run_options(command: Command) -> Command:

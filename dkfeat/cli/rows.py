@@ -118,17 +118,26 @@ def _option(name: str, declared: Mapping[str, Declaration], classes: Mapping[str
     default = first.default  # if it is False, the option is a flag, whatever else other classes have
     hints = [hint for item in (first, *others * (default is not False)) for hint in alternatives(item.hint)]
     kind = kind_of(hints, default)
-    if hints == [str]:
+    if set(hints) == {str}:
         kind["metavar"] = "NAME"
     if classes is FORMATS and isinstance(default, str):
         kind |= {"default": default, "show_default": True}
     text = _help_of(name, declared)
+    defaults: dict[str, list[str]] = {}
+    for of, item in declared.items():
+        shown = f"{item.default:g}" if isinstance(item.default, float) else str(item.default).lower()
+        defaults.setdefault(shown, []).append(of)
     if 1 < len(declared) < len(classes) and ": " not in text:
         text = f"{text.removesuffix('.')} ({', '.join(declared)})."
     if kind.get("metavar") == "NAMES":
         text += " Separated by commas; repeatable."
     elif "multiple" in kind:
         text += " Repeatable."
+    elif classes is CLASSES and "is_flag" not in kind:  # classes may have different ones, so click has none
+        of_class = [f"{', '.join(of)}: {value}" for value, of in defaults.items()]
+        text += f"  [default: {'; '.join(of_class) if len(defaults) > 1 else next(iter(defaults))}]"
+    elif [*declared] == ["scale"]:  # which is used if the option is given
+        text += "  [default: none]"
     flag = flag_of(name.removesuffix("s") if text.endswith(" Repeatable.") else name)
     return click.option(flag, name, help=text, hidden=name in HIDDEN, **kind)
 

@@ -37,7 +37,7 @@ class ExecutionConfig(Settings):
     n_workers: Positive | None = None
     """Number of threads or worker processes. Left out: one for each core."""
     threads_per_worker: Positive | None = None
-    """Threads in each worker process."""
+    """Threads in each worker process. Left out: one."""
     memory_limit: int | str | None = None
     """Memory of each worker process, as in 4GiB; at least 512MiB. Left out: an equal share of the machine's memory."""
 

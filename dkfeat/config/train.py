@@ -46,8 +46,8 @@ class SGD(Settings):
         Return the mean of the weights over all steps instead of the last ones. With `parts` of fewer than
         10,000 rows, steps of the t-th average count t times.
     patience : int, optional
-        Stop after this many successive epochs without a better held-out score. The model of the best epoch is then
-        returned. By default all epochs are trained, and the model of the last one is returned.
+        Stop after this many successive epochs without a better held-out score; by default never. The model of the best
+        epoch is then returned, otherwise that of the last one.
     validation_fraction : float, optional
         Share of the rows held out to choose among models; by default 0.1 if there is a choice. It is in (0, 1), and
         replaces validation shards. The choice of rows depends only on the seed and the position of a row in the source.
@@ -61,11 +61,11 @@ class SGD(Settings):
     loaders : int, default=1
         Shards that are read at the same time. Weights do not depend on it.
     parts : int, optional
-        Number of parts of the shards that are trained in parallel; weights are averaged up to four times per epoch (at
-        most once for each shard of a part), with momentum. All parts have about the same number of rows. The same seed
-        and number of parts give the same weights, bit for bit, even on other workers or if workers are lost. By
-        default, with a client, one part for each 10,000 rows, but at most 256 and at most the number of shards, so that
-        one seed gives the same model on any cluster. A warning is logged for parts with fewer rows, because they reach
+        Number of parts of the shards that are trained in parallel; by default one, or with a client one for each 10,000
+        rows, but at most 256 and at most one for each shard, so that one seed gives the same model on any cluster.
+        Weights are averaged up to four times per epoch (at most once for each shard of a part), with momentum. All
+        parts have about the same number of rows. The same seed and number of parts give the same weights, bit for bit,
+        even on other workers or if workers are lost. A warning is logged for parts with fewer rows, because they reach
         less accuracy. One part, or no client, is one descent in this process.
     task : {"auto", "classification", "regression"}, default="auto"
         Kind of labels; "auto": classes, unless the loss is one for regression. Shards with lists of labels give one

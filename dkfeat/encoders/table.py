@@ -32,7 +32,7 @@ class TableEncoder(BaseTable):
         N-grams of columns of text, such as ``word 1-2`` or ``word 1 idf``. For instance ``{"body": "word 1-2"}``;
         `Text` tells more. A column of text without is a category.
     missing : {"ignore", "indicator"}, default="ignore"
-        A null or NaN writes nothing, or a coordinate of weight 1.
+        A null or NaN writes nothing, or a coordinate of weight 1; by default nothing.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None, default=None
         Seed of the draw of 10,000 rows to which a longer table is fitted. None draws 64 bits in fit and keeps them in
         `seed_`.

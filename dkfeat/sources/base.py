@@ -229,7 +229,7 @@ class Source(ABC):
     dtype: Literal["float32", "float64"] = field(default="float32", kw_only=True)
     """Type of the values; a value that overflows it is an error."""
     labels: tuple[float, ...] | None = field(default=None, kw_only=True)
-    """Allowed labels, such as -1 and 1; any other is an error. None: all."""
+    """Allowed labels, such as -1 and 1, any other is an error; None: all."""
     label_dtype: Literal["auto", "int64", "float64"] = field(default="auto", kw_only=True)
     """Type of the labels; "auto": int64 if all labels are integers of int64, else float64. This is decided by `labels`
     if given, else by the labels of the whole source. Integers are never rounded: one that is not exact in the type is

@@ -1,5 +1,7 @@
 """Options made from fields of settings: flag, type, default and help."""
 
+import re
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -16,6 +18,9 @@ def test_help__of_every_option_is_a_sentence():
                 text = parameter.help
                 assert text, (command.name, parameter.name)
                 assert text.endswith(".") or "[default: " in text, (command.name, text)
+                if not (parameter.required or parameter.multiple or parameter.is_flag or parameter.metavar):
+                    _, shown = parameter.get_help_record(click.Context(command)) or ("", "[default: hidden]")
+                    assert re.search(r"\[default: \S|left out: \S|by default \S", shown, re.I), (command.name, shown)
 
 
 FULL_WIDTH = "".join(map(chr, (0xFF11, 0xFF10)))  # 10
