@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 30_816
 MOST_MODULES = 222
-MOST_TEST_LINES = 39_682
+MOST_TEST_LINES = 39_772
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
