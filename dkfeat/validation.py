@@ -184,6 +184,14 @@ def check_choice(value: object, name: str, choices: Sequence[str | None]) -> Any
     return value
 
 
+def check_in_memory(X: Any, name: str = "X") -> None:
+    """Raise InputError for a collection of Dask and for a lazy frame of polars, whose rows are not computed yet."""
+    is_dask = hasattr(X, "__dask_graph__")
+    if is_dask or type(X).__name__ == "LazyFrame":
+        kind, method = f"{'Dask ' * is_dask}{type(X).__name__}", "compute" if is_dask else "collect"
+        raise InputError(f"{name} is a {kind}, but values in memory are needed; give {name}.{method}()")
+
+
 def check_columns(got: int, expected: int, owner: str) -> None:
     """Raise InputError, in scikit-learn's words, unless the column counts are equal.
 

@@ -16,6 +16,7 @@ from dkfeat.engine.progress import ProgressState
 from dkfeat.engine.resolve import resolve
 from dkfeat.engine.run import commit, execute, run_tasks
 from dkfeat.engine.tasks.job import ReturningJob
+from dkfeat.engine.tasks.landmarks import sidecar_files
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.filesystems.urls import open_filesystem
 from dkfeat.sources.base import Source
@@ -138,26 +139,43 @@ def featurize(
 
 @contextmanager
 def featurized_in_memory(
-    rows: Any, *, client: Any, progress: bool, y: Any = None, map: FeatureMap | None = None, encoder: Any = "auto"
+    rows: Any,
+    *,
+    client: Any,
+    progress: bool,
+    y: Any = None,
+    map: FeatureMap | None = None,
+    encoder: Any = "auto",
+    init: Any = None,
 ) -> Iterator[ShardDataset]:
     """Featurize rows into the memory of this process, and yield the shards, which end with the ``with`` block.
 
     Tasks may run on a cluster, which returns the shards. See `dkfeat.train` for the arguments.
     """
-    if map is None:
+    if map is None and init is None:
         raise ConfigError("rows in memory need a feature map, such as map=dkfeat.GCWSFeatures(); give one")
     if y is not None and isinstance(rows, Source):
         raise ConfigError(
             f"y is given, but the rows are a {type(rows).__name__}, which has labels of its own; give one"
         )
     source = as_source(rows) if y is None else TableSource(rows, y)
-    if not source.has_labels:
-        raise InputError(
-            "the rows have no labels; pass y=, or name their column by dkfeat.TableSource(rows, label=...)"
-        )
     target = f"memory://rows/{secrets.token_hex(8)}"
     try:
         with open_run(source, target, client=client, progress=progress) as opened:
+            if not opened.source.without_absent_label(opened.files).has_labels:
+                name = getattr(source, "label", None)
+                raise InputError(
+                    f"the rows have no {'labels' if name is None else f'column {name!r} of labels'}; pass y=, or name "
+                    "their column by dkfeat.TableSource(rows, label=...)"
+                )
+            if isinstance(opened.source, TableSource) and not opened.source.held.starts[-1]:
+                raise InputError("the table or array has no rows; give one or more to train on")
+            if init is not None:
+                for name, data in sidecar_files(init.spec, init.map, init.encoder).items():
+                    opened.run.storage.create(name, data)
+                own = {name: value for name, value in init.spec["input"].items() if name not in ("label", "query_id")}
+                like = "the model of init=", {**init.spec, "input": own}
+                opened = replace(opened, like=like, like_remedy="train without init=")
             execute(replace(resolve(opened, map, None, encoder), job=ReturningJob.of))
         yield open_shards(target)
     finally:

@@ -122,6 +122,8 @@ class Opened:
     """Name and spec of the target, if it has one; every setting must agree with it."""
     like: tuple[str, Mapping[str, Any]] | None = None
     """Name and spec of `like`; every setting but blocksize and layout must agree with it."""
+    like_remedy: str = "give another `like`"
+    """Advice in messages about other settings than those of `like`."""
     folders: tuple[Storage, ...] = ()
     """Storages that may hold the landmarks of these maps."""
     remedy: str = OTHER_TARGET

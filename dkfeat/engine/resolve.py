@@ -200,7 +200,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         )
     for named, in_full in ((target, True), (like, False)):
         if named is not None:
-            remedy = opened.remedy if in_full else "give another `like`"
+            remedy = opened.remedy if in_full else opened.like_remedy
             if "columns" in named[1].get("encoder", ()) and not in_full:
                 check_has_columns(source, named[0], remedy)
             source = inherit_source(source, *named, in_full=in_full, remedy=remedy)
@@ -436,10 +436,10 @@ def inherit_row_options(
 
 def check_has_columns(source: Source, name: str, remedy: str) -> None:
     """Raise SpecConflictError if a source has no columns for the encoder of other rows, which `name` was made from."""
-    if source.kind == "libsvm":
+    if source.kind == "libsvm" or (source.in_memory and source.n_features is not None):
         raise SpecConflictError(
-            f"{name} was made from the columns of a table, which text of LIBSVM does not have; give Parquet files "
-            f"with these columns, or {remedy}"
+            f"{name} was made from the columns of a table, which arrays and text of LIBSVM do not have; give a table "
+            f"or Parquet files with these columns, or {remedy}"
         )
 
 
@@ -486,7 +486,7 @@ def must_agree(
     differing = differences(existing, requested, key)
     if differing:
         raise SpecConflictError(
-            f"{name} was made with other settings, {'; '.join(differing)}; use the same or {remedy}"
+            f"{name} was made with other settings, {'; '.join(differing)}; use the same, leave them out, or {remedy}"
         )
 
 

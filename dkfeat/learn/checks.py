@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkfeat.canonical import fingerprint
 from dkfeat.config.train import REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
 from dkfeat.messages import counted, show_bytes, show_label
@@ -211,29 +210,25 @@ def class_weights(
     return weights
 
 
-def check_continues(model: Any, data: Any) -> None:
+def check_continues(model: Any, data: Any, where: str) -> None:
     """Check that training can continue from a model on opened shards: of its map and encoder, with no other labels.
+
+    `where` names the shards in the message.
 
     Raises
     ------
     SpecConflictError
         If not; the message says what differs.
     """
-    where, options = data.shards.storage.url, ("n_features", "zero_based", "multilabel", "classes")
-    expected = {"map": model.map_spec, "input": model.input_spec}
-    check_same_features(expected, data.spec, shards=where, owner="the model's", like="MODEL", options=options)
-    ours, theirs = (None if owner.encoder is None else owner.encoder.to_spec() for owner in (model, data))
-    if lines := differences(theirs, ours, "encoder"):
-        raise SpecConflictError(
-            f"{where}: made by another encoder than the model's, {'; '.join(lines)}; featurize them with like=MODEL"
-        )
+    options = ("n_features", "zero_based", "multilabel", "classes")
+    check_same_features(model.spec, data.spec, shards=where, owner="the model's", like="MODEL", options=options)
     if model.task == "regression":
         return
     new = [] if data.classes is None else np.setdiff1d(data.classes, model.classes).tolist()
     lacks = model.task == "multilabel" and data.classes is not None and len(data.classes) < len(model.classes)
     if new or lacks:
         what = f"has no class for {counted(len(new), 'label')}, such as {new[0]}" if new else "has further labels"
-        raise SpecConflictError(f"{where}: the model {what}; train a new model on shards with all labels")
+        raise SpecConflictError(f"{where}: the model {what}; train a new model on rows with all labels")
 
 
 def check_same_features(
@@ -250,7 +245,7 @@ def check_same_features(
     Parameters
     ----------
     expected : mapping
-        Keys ``map`` and ``input``: spec of the map, and options by which the training rows were read.
+        Keys ``map``, ``input`` and any ``encoder``: specs, and options by which the training rows were read.
     spec : mapping
         Spec of the shards.
     shards, owner, like : str
@@ -262,7 +257,7 @@ def check_same_features(
     Raises
     ------
     SpecConflictError
-        If the shards were made by another map or from rows that were read with other options.
+        If the shards were made by another map or encoder, or from rows that were read with other options.
 
     Examples
     --------
@@ -272,18 +267,18 @@ def check_same_features(
     ...
     dkfeat.errors.SpecConflictError: out/shards: made by another map than the model's, map.seed: 9 there, 0 asked; ...
     """
-    ours, theirs = (json.loads(json.dumps(dict(values["map"]))) for values in (expected, spec))
-    if fingerprint(ours) != fingerprint(theirs):
-        differing = "; ".join(differences(theirs, ours, "map"))
-        raise SpecConflictError(
-            f"{shards}: made by another map than {owner}, {differing}; featurize their rows with like={like}"
-        )
+    for key in ("map", "encoder"):
+        ours, theirs = (json.loads(json.dumps(values.get(key))) for values in (expected, spec))
+        if lines := differences(theirs, ours, key):
+            raise SpecConflictError(
+                f"{shards}: made by another {key} than {owner}, {'; '.join(lines)}; featurize their rows with "
+                f"like={like}"
+            )
     words, others = ([*values["input"].get("classes", ())] for values in (expected, spec))
     if words != others and None not in (values["input"].get("label", "") for values in (expected, spec)):
         labels, trained = (f"the words {', '.join(names)[:100]}" if names else "numbers" for names in (others, words))
         raise SpecConflictError(
-            f"{shards}: labels are {labels}, {owner} are {trained}; convert the column of labels, and featurize the "
-            f"rows again with like={like}"
+            f"{shards}: labels are {labels}, {owner} are {trained}; convert the column of labels first"
         )
     for key in options:
         wanted, found = expected["input"].get(key), spec["input"].get(key)

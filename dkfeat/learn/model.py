@@ -23,7 +23,6 @@ from dkfeat.canonical import parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.learn.scores import Entry, Score, predictions_of
-from dkfeat.maps._rows import is_dask
 from dkfeat.messages import counted
 from dkfeat.store.manifest.manifest import columns_besides_features
 from dkfeat.store.manifest.metadata import (
@@ -50,6 +49,7 @@ from dkfeat.store.manifest.model_folder import (
 )
 from dkfeat.store.outputs import check_outside
 from dkfeat.store.storage.base import Storage, read_required
+from dkfeat.validation import check_in_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -253,6 +253,12 @@ class LinearModel:
             **facts,
         )
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Settings of the features, as in the spec of shards: the map, the options of the rows, and any encoder."""
+        encoder = {} if self.encoder is None else {"encoder": self.encoder.to_spec()}
+        return {**encoder, "map": dict(self.map_spec), "input": dict(self.input_spec)}
+
     @cached_property
     def map(self) -> FeatureMap:
         """Fitted feature map, made from its spec and, for a Nyström map, its landmarks."""
@@ -309,9 +315,10 @@ class LinearModel:
 
     def numbers_by_name(self, X: Any) -> Any:
         """Find the columns of a table by name if training read columns of numbers; return other rows unchanged."""
+        check_in_memory(X)
         is_arrow = hasattr(X, "column_names") and not hasattr(X, "iloc")
         held = X.column_names if is_arrow else getattr(X, "columns", None)
-        if held is None or self.input_spec.get("features_as") != "columns" or is_dask(X):
+        if held is None or self.input_spec.get("features_as") != "columns":
             return X
         places, names = {str(name): at for at, name in enumerate(held)}, self.input_spec["features"]
         if missing := [name for name in names if name not in places]:
@@ -479,9 +486,7 @@ class LinearModel:
         check_target(folder, storage_options)
         facts: dict[str, Any] = {
             "format": FORMAT if self.encoder is None and self.names is self.classes else FORMAT_OF_TABLES,
-            **({} if self.encoder is None else {"encoder": self.encoder.to_spec()}),
-            "map": dict(self.map_spec),
-            "input": dict(self.input_spec),
+            **self.spec,
             "classes": self.classes.tolist(),
             "task": self.task,
             "training": dict(self.training),
@@ -541,6 +546,8 @@ def load_model(
     """
     if isinstance(folder, LinearModel):
         return folder
+    if not isinstance(folder, str | os.PathLike):
+        raise ConfigError(f"the model is {folder!r:.100}, but it must be a LinearModel, or its folder or URL")
     target = open_model_folder(folder, storage_options)
     text = model_text(target)
     while True:

@@ -434,11 +434,8 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     """
     reader = dataset_reader(source, storage_options)
     if reader is not None:
-        expected = {"map": model.map_spec, "input": model.input_spec}
-        options = ("n_features", "zero_based")
-        check_same_features(
-            expected, reader.spec, shards=reader.storage.url, owner="the model's", like="MODEL", options=options
-        )
+        options, where = ("n_features", "zero_based"), reader.storage.url
+        check_same_features(model.spec, reader.spec, shards=where, owner="the model's", like="MODEL", options=options)
         return ShardSource.of(reader)
     found = as_source(source, None if isinstance(source, Source) else storage_options)
     # float64, because unlabelled rows often have a placeholder; int64 if float64 cannot represent a class

@@ -99,19 +99,19 @@ def train(
     y : array, Series or list of n_rows labels, optional
         Labels of rows in memory, as in `TableSource`; without it, a table has them in its column ``label``.
     map : FeatureMap, optional
-        Feature map of rows in memory, which need one.
+        Feature map of rows in memory, which need one; with `init` the model's, of which another one is an error.
     encoder : TableEncoder, ColumnScale, "auto" or None
-        Encoder of rows in memory, as in `dkfeat.featurize`. A `client` featurizes the rows; they are trained in this
-        process.
+        Encoder of rows in memory, as in `dkfeat.featurize`; with `init` the model's. A `client` featurizes the rows;
+        they are trained in this process.
     test : ShardDataset, str or path, optional
         Shards made by the same map (``like=``). They are scored after every epoch and do not influence the training.
     validation : ShardDataset, str or path, optional
         Shards made by the same map. They replace the rows held out of training in the choice among alphas, losses and,
         with `patience`, epochs. "sgd" only.
     init : LinearModel, str or path, optional
-        Model to continue from, or its folder, instead of weights of 0; "sgd" only. The shards have the map and the
-        encoder of the model (``like=MODEL``), and no label that it lacks. By default the loss is the model's, and there
-        are five epochs. Weights are averaged over the steps of this call.
+        Model to continue from, or its folder, instead of weights of 0; "sgd" only. Rows in memory are featurized as
+        those of the model were; shards have its map and encoder (``like=MODEL``). No row has a label that it lacks. By
+        default the loss is the model's, and there are five epochs. Weights are averaged over the steps of this call.
     checkpoint : str, path or Target, optional
         Local folder for the training state. The same training on the same manifest continues from it, also within an
         epoch. The state is saved every 30 seconds (when the next window of 65,536 rows ends) and at the end. With
@@ -147,8 +147,8 @@ def train(
     InputError
         If the shards have no rows, no labels, or rows of only one class.
     SpecConflictError
-        If test shards were made by another map or read with other input options, or if a checkpoint belongs to other
-        shards or settings.
+        If test shards or those for `init` were made by another map or encoder, or read with other input options, or if
+        a checkpoint belongs to other shards or settings.
     PlanError
         If the weights would not fit in this machine's memory, or in a worker's.
     ClusterError
@@ -195,55 +195,54 @@ def train(
             "own: leave it out"
         )
     scored, held_out = (_opened(given, storage_options) for given in (test, validation))
-    if not is_folder:
+    init = None if init is None else load_model(init, storage_options=storage_options)
+    if is_folder:
+        opening: Any = nullcontext(_opened(shards, storage_options))
+    else:
         if checkpoint is not None:
             raise ConfigError("checkpoint= is for shards in a folder; featurize the rows first, or leave it out")
-        here = None if isinstance(solver, Liblinear) or solver.parts is None else ExecutionConfig(scheduler="threads")
-        others: Any = {"test": scored, "validation": held_out, "init": init, "storage_options": storage_options}
-        with featurized_in_memory(
-            shards, client=client, progress=progress is True, y=y, map=map, encoder=encoder
-        ) as data:
-            return train(data, solver, client=here, random_state=seed, progress=progress, **others)
-    data = _opened(shards, storage_options)
-    data.check_features()
-    if warning := scale_warning(recorded_shares(read_logs(data.shards.storage)), data.spec["input"]):
-        logger.warning(
-            "%s: in the rows of these shards, %s, and featurize them again", data.shards.storage.url, warning
+        opening = featurized_in_memory(
+            shards, client=client, progress=progress is True, y=y, map=map, encoder=encoder, init=init
         )
-    others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
-    for name, other in others.items():
-        shards = f"the {name} shards"
-        check_same_features(data.spec, other.spec, shards=shards, owner="the training shards'", like="TRAIN")
-    if isinstance(solver, Liblinear):
-        # late import: loads scikit-learn's solvers only when they are used
-        from dkfeat.learn.liblinear import train_liblinear
+        client = None if isinstance(solver, Liblinear) or solver.parts is None else ExecutionConfig(scheduler="threads")
+    with opening as data:
+        data.check_features()
+        where = data.shards.storage.url if is_folder else "the rows"
+        shares = recorded_shares(read_logs(data.shards.storage)) if is_folder else {}  # of rows the run has warned
+        if warning := scale_warning(shares, data.spec["input"]):
+            logger.warning("%s: in the rows of these shards, %s, and featurize them again", where, warning)
+        others = {name: other for name, other in (("validation", held_out), ("test", scored)) if other is not None}
+        for name, other in others.items():
+            shards = f"the {name} shards"
+            check_same_features(data.spec, other.spec, shards=shards, owner="the training shards'", like="TRAIN")
+        if isinstance(solver, Liblinear):
+            # late import: loads scikit-learn's solvers only when they are used
+            from dkfeat.learn.liblinear import train_liblinear
 
-        where = client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
-        unused = {"validation": held_out, "init": init, "checkpoint": checkpoint} | where
-        foreign = [name for name, value in unused.items() if value is not None]
-        if foreign:
-            raise ConfigError(foreign_options(foreign))
-        return train_liblinear(data, solver, test=scored, seed=seed, progress=progress)
-    if init is not None:
-        is_remote = not isinstance(init, LinearModel) and is_url(os.fspath(init))
-        init = load_model(init, storage_options=storage_options if is_remote else None)
-        check_continues(init, data)
-    task, solver = _resolved(data, solver, init)
-    if solver.validation_fraction is not None and held_out is not None:
-        raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
-    job = TrainingJob(
-        data=data,
-        solver=solver,
-        task=task,
-        seed=seed,
-        others=others,
-        init=init,
-        checkpoint=None if checkpoint is None else as_target(checkpoint),
-        progress=progress,
-    )
-    with nullcontext() if client is None and solver.parts is None else LazyRunner(client) as workers:
-        model = _train_once(job, workers)
-        return _refitted(job, model, workers) if solver.refit and job.held_out else model
+            where = client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
+            unused = {"validation": held_out, "init": init, "checkpoint": checkpoint} | where
+            foreign = [name for name, value in unused.items() if value is not None]
+            if foreign:
+                raise ConfigError(foreign_options(foreign))
+            return train_liblinear(data, solver, test=scored, seed=seed, progress=progress)
+        if init is not None:
+            check_continues(init, data, where)
+        task, solver = _resolved(data, solver, init)
+        if solver.validation_fraction is not None and held_out is not None:
+            raise ConfigError("both validation= and validation_fraction= are given; give only one of them")
+        job = TrainingJob(
+            data=data,
+            solver=solver,
+            task=task,
+            seed=seed,
+            others=others,
+            init=init,
+            checkpoint=None if checkpoint is None else as_target(checkpoint),
+            progress=progress,
+        )
+        with nullcontext() if client is None and solver.parts is None else LazyRunner(client) as workers:
+            model = _train_once(job, workers)
+            return _refitted(job, model, workers) if solver.refit and job.held_out else model
 
 
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:

@@ -21,7 +21,7 @@ from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from dkfeat.maps._kernel_estimates import EstimatedKernel, KernelPairs
 from dkfeat.maps._rows import dask_width, is_dask, transform_blocks
 from dkfeat.projections import Projection
-from dkfeat.validation import check_columns, check_integer, check_rows, check_seed, warn_of_rounding
+from dkfeat.validation import check_columns, check_in_memory, check_integer, check_rows, check_seed, warn_of_rounding
 
 _FLOATS = (np.float64, np.float32)
 N_COMPONENTS = partial(check_integer, low=1, high=2**24)
@@ -494,8 +494,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SpecEstimato
     def _check_rows(self, X: Any) -> Any:
         """Return an array or CSR of the fitted width; values are not checked yet."""
         self._check_fitted()
-        if is_dask(X):
-            raise InputError("X is a Dask array, but rows in memory are needed; call transform, or featurize a source")
+        check_in_memory(X)
         has_width = len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns")
         if has_width:  # a data frame's names are checked first
             check_columns(X.shape[1], self.n_features_in_, type(self).__name__)

@@ -17,7 +17,7 @@ from dkfeat.sources.parquet.batches import BATCH_BYTES, plain
 from dkfeat.sources.parquet.schema import is_text, list_value
 
 MEMORY = "<memory>"
-"""Name of rows in memory in manifests, plans and messages, in place of that of a file."""
+"""Name of rows in memory in manifests and plans, in place of that of a file."""
 _MOST_ROWS = 4096
 _PRIME, _BASE = 2**255 - 19, int.from_bytes(hashlib.sha256(b"rows of dkfeat").digest()) >> 1
 _NULL, _INTEGER, _BYTES, _UNSIGNED = 0, 2, 3, 4  # of other numbers 1; the last one of integers from 2^63 on
@@ -54,7 +54,7 @@ def record_of(names: Sequence[str], digests: Iterable[Digest]) -> SourceFile:
     for n_rows, hashed, part in digests:
         rows, n_bytes, value = rows + n_rows, n_bytes + hashed, (value * pow(_BASE, n_rows, _PRIME) + part) % _PRIME
     sha256 = hashlib.sha256(json.dumps([list(names), rows, value]).encode()).hexdigest()
-    return SourceFile(name=MEMORY, url=MEMORY, size=n_bytes, etag=sha256)
+    return SourceFile(name=MEMORY, url="rows in memory", size=n_bytes, etag=sha256)
 
 
 def _cells(array: pa.Array) -> list[pa.Array]:

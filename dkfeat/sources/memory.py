@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,6 +20,7 @@ from dkfeat.sources.parquet.batches import BATCH_BYTES, ColumnBatch, copy_views,
 from dkfeat.sources.parquet.options import condition_of, storage_type
 from dkfeat.sources.parquet.schema import Schema, check_schema
 from dkfeat.sources.tabular import TabularSource
+from dkfeat.validation import check_in_memory
 
 _ACCEPTED = (
     "a path, a glob, a URL, a list of these, a source, or rows in memory: a DataFrame of pandas, polars or Dask, "
@@ -43,10 +44,17 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
     InputError
         If labels are not as many as rows, or values have no type of Arrow.
     """
+    check_in_memory(rows, "rows")
+    check_in_memory(y, "y")
     try:
         table = _table(rows)
         if y is None:
             return copy_views(table)
+        if isinstance(y, str | bytes | Mapping | Set) or not (hasattr(y, "__iter__") or hasattr(y, "to_arrow")):
+            raise InputError(
+                f"y={y!r:.50} is a {type(y).__name__}, but it must be an array, Series or list with a label for each "
+                "row; name a column of the table by dkfeat.TableSource(rows, label=...)"
+            )
         if hasattr(y, "columns"):
             raise InputError(f"y is a {type(y).__name__}, but labels are one column; give it alone, as y[column]")
         is_arrow = isinstance(y, pa.Array | pa.ChunkedArray)
@@ -191,7 +199,10 @@ class TableSource(TabularSource):
     def held(self) -> HeldRows:
         """The rows; an error if they are a collection of Dask that no run has computed."""
         if not isinstance(self.rows, HeldRows):
-            raise ConfigError("rows of a Dask collection are read by dkfeat.featurize and dkfeat.train alone")
+            raise ConfigError(
+                "rows of a Dask collection are read by dkfeat.featurize and dkfeat.train alone; compute() them, or "
+                "give the files from which they are read"
+            )
         return self.rows
 
     def files(self, *, checks: bool = True) -> tuple[SourceFile, ...]:  # noqa: ARG002 - inherited

@@ -110,7 +110,7 @@ def test_resolve__option_of_a_newer_version_is_a_conflict(source):
 def test_inherit__a_conflict_with_like_is_not_one_of_the_target(source):
     like = ("train", resolved(source, gcws(), scan=dkfeat.scan).spec)
     for other, map in ((source.replaced(n_features=9), None), (source, gcws(n_components=2))):
-        with pytest.raises(SpecConflictError, match=r"(leave it out|use the same) or give another `like`$"):
+        with pytest.raises(SpecConflictError, match=r"leave (it|them) out,? or give another `like`$"):
             resolved(other, map, like=like, scan=no_scan)
 
 

@@ -132,7 +132,7 @@ def _classes(classes: Sequence[str], column: Column) -> NDArray[np.int64]:
     positions = pc.index_in(words, pa.array(classes, words.type))
     if positions.null_count:
         known = ", ".join(classes[:_SHOWN_ITEMS]) + (", ..." if len(classes) > _SHOWN_ITEMS else "")
-        expected = f"the classes are {known}; name all in labels= (--labels) of a new data set"
+        expected = f"the classes are {known}; a new word needs a new data set or model, see labels= (--labels)"
         unknown = positions.is_null().to_numpy(zero_copy_only=False)
         column.raise_first_bad(unknown, words, expected, LABEL_NOT_ALLOWED)
     return positions.to_numpy().astype(np.int64)

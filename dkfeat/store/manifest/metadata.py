@@ -49,6 +49,8 @@ KEPT = 16
 """Number of the newest manifests that are kept; a later version may keep more of them, but not fewer."""
 _MAX_SMALL_FILE = 1 << 24  # bytes of a spec or of _SUCCESS
 _ABSENT: Any = object()
+_MOST_SHOWN = 60
+"""Characters of the longest value in a message about differences."""
 FORMAT_OF_TABLES = 2
 """Format of specs with an encoder or with words as labels; that of others is 1, so that version 0.2 reads them."""
 MODEL_FILE = "model.json"
@@ -460,7 +462,7 @@ def sidecars_of(spec: Mapping[str, Any]) -> dict[str, object]:
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """List the keys in which two specs differ, each with its old and new value.
+    """List the keys in which two specs differ, each with its old and new value, if these are short.
 
     Examples
     --------
@@ -473,9 +475,13 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
             for key in sorted(old.keys() | new.keys())
             for line in differences(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{path}.{key}" if path else key)
         ]
-    texts = ["nothing" if value is _ABSENT else json.dumps(value)[:200] for value in (old, new)]
     if _ABSENT not in (old, new) and fingerprint(old) == fingerprint(new):
         return []
+    pairs = ((old, "a value"), (new, "another"))
+    texts = [
+        "nothing" if value is _ABSENT else text if len(text := json.dumps(value)) <= _MOST_SHOWN else long
+        for value, long in pairs
+    ]
     return [f"{path}: {texts[0]} there, {texts[1]} asked"]
 
 

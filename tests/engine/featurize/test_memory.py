@@ -148,6 +148,35 @@ def test_train__on_rows_gives_the_model_of_their_shards(tmp_path, from_file):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MEMORY, "file"])
 
 
+def test_train__with_init_goes_on_by_its_map_encoder_and_classes(tmp_path):
+    first = dkfeat.train(table(), map=gcws(), encoder=encoder(), progress=False)
+    first.save(tmp_path / "model")
+    night = table(seed=1).query("label == 'high'")  # one of the classes, and other ranks
+    featurized(dkfeat.TableSource(night), tmp_path / "night", map=None, like=tmp_path / "model")
+    expected = dkfeat.train(tmp_path / "night", init=first, progress=False)
+    renamed = dkfeat.TableSource(night.rename(columns={"label": "answer"}), label="answer")
+    for model in (
+        dkfeat.train(night, init=tmp_path / "model", progress=False),
+        dkfeat.train(renamed, map=gcws(), encoder=encoder(), init=first, progress=False),
+    ):
+        assert np.array_equal(model.coef, expected.coef)
+        assert model.names.tolist() == ["high", "low"]
+    for other, words in (
+        ({"map": gcws(random_state=9)}, r"model of init= was made .* map.seed: 11 there, 9 asked; use the same, leave"),
+        ({"encoder": encoder().fit(night)}, "encoder.knots: a value there, another asked; .* or train without init="),
+    ):
+        with pytest.raises(SpecConflictError, match=words) as caught:
+            dkfeat.train(night, init=first, **other)
+        assert len(str(caught.value)) < 300
+    with pytest.raises(DkfeatError, match="row 3, column label: odd, but the classes are high, low; a new word needs"):
+        dkfeat.train(night.assign(label=["high"] * 3 + ["odd"] * (len(night) - 3)), init=first)
+
+
+def test_train__warns_of_scale_once(caplog):
+    dkfeat.train(X * [1, 1e6, 1], y=Y, map=gcws(), progress=False)
+    assert [record.message.count("column 1 holds 100%") for record in caplog.records] == [1]
+
+
 X = np.random.default_rng(0).random((12, 3))
 Y = (X[:, 0] > 0.5).astype(int)
 DX, DY = da.from_array(X, chunks=(4, 3)), da.from_array(Y)
@@ -167,7 +196,13 @@ UNLABELLED = table().drop(columns="label")
             lambda to: featurized([[1, 2]], to),
             r"source=\[\[1, 2\]\] is a list, but it must be a path, .* a source, or rows in memory",
         ),
-        (lambda to: featurized(pl.DataFrame({"a": [1]}).lazy(), to), "LazyFrame"),
+        (lambda to: featurized(pl.DataFrame({"a": [1]}).lazy(), to), r"rows is a LazyFrame, .* give rows.collect\(\)"),
+        (lambda _: dkfeat.TableSource(X, DY), r"y is a Dask Array, .*; give y.compute\(\)"),
+        (lambda _: dkfeat.TableSource(X, "label"), "y='label' is a str, .* by dkfeat.TableSource\\(rows, label="),
+        (lambda _: dkfeat.TableSource(X, {"y": 1}), "is a dict, but it must be an array, Series or list with a label"),
+        (lambda _: dkfeat.train(table().iloc[:0], map=gcws()), "has no rows; give one or more"),
+        (lambda _: dkfeat.train(UNLABELLED, map=gcws()), "no column 'label' of labels; pass y=, or name"),
+        (lambda _: dkfeat.train(X, y=Y, init=3), "the model is 3, but it must be a LinearModel, or its folder"),
         (lambda to: featurized(X.astype(object), to), "type object, but"),
         (lambda _: dkfeat.TableSource(X, n_features=4), "has 3 columns, but n_features=4"),
         (lambda _: dkfeat.TableSource(X, [1, 2]), "y has 2 labels, but there are 12 rows"),
@@ -177,10 +212,10 @@ UNLABELLED = table().drop(columns="label")
         ),
         (lambda _: dkfeat.TableSource(table(), y=[1] * 60), "has a column 'label', but y is given too"),
         (lambda _: dkfeat.TableSource(X, Y, label=None), "y is given, but label=None"),
-        (lambda to: featurized(UNLABELLED, to), "<memory>: column label: there is no such column: the table has"),
-        (lambda to: featurized(NAN, to), r"<memory>: row 1, column features: nan, but"),
+        (lambda to: featurized(UNLABELLED, to), "rows in memory: column label: there is no such column: the table has"),
+        (lambda to: featurized(NAN, to), r"rows in memory: row 1, column features: nan, but"),
         (lambda to: dkfeat.plan(DX, to, gcws()), "by dkfeat.featurize and dkfeat.train alone"),
-        (lambda to: featurized(dkfeat.TableSource(DX, Y), to), "a ndarray has no partitions; give rows and y as Data"),
+        (lambda to: featurized(dkfeat.TableSource(DX, Y), to), "a ndarray has no partitions of Dask; give rows and y"),
         (lambda to: featurized(delayed(X), to), "a Delayed[A-Za-z]* has no partitions"),
         (lambda to: featurized(dkfeat.TableSource(DX, DY), to), "3 partitions, but y has 1"),
         (lambda _: dkfeat.train(X, Y, map=gcws()), "labels of rows in memory are given by keyword"),

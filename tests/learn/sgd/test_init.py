@@ -102,8 +102,13 @@ def test_init__the_encoder_must_be_the_models(tmp_path):
         featurized(tmp_path / "a.svm", tmp_path / name, map=gcws(), encoder=scale)
     model = dkfeat.train(tmp_path / "one", progress=False)
     assert dkfeat.train(tmp_path / "one", init=model, progress=False).encoder is not None
-    with pytest.raises(SpecConflictError, match="another encoder than the model's"):
-        dkfeat.train(tmp_path / "two", init=model, progress=False)
+    for call in (
+        lambda: dkfeat.train(tmp_path / "two", init=model, progress=False),
+        lambda: dkfeat.predict(model, tmp_path / "two", tmp_path / "predictions", progress=False),
+        lambda: dkfeat.train(tmp_path / "one", test=tmp_path / "two", progress=False),
+    ):
+        with pytest.raises(SpecConflictError, match=r"another encoder than the (model|training shards)'s?"):
+            call()
 
 
 def test_command__continues_a_model_in_place(folder, tmp_path):
