@@ -58,10 +58,10 @@ def check_plots() -> None:
     Raises
     ------
     ConfigError
-        If matplotlib is not installed; the message names the extra that installs it.
+        If matplotlib is not installed; the message says how to install it.
     """
     if not has_matplotlib():
-        raise ConfigError("pictures need matplotlib, which is not installed; run: pip install 'dkfeat[plot]'")
+        raise ConfigError("pictures need matplotlib, which is not installed; run: pip install matplotlib")
 
 
 def axes_of(ax: Any, width: float = 6.4, height: float = 4.4) -> Any:

@@ -399,7 +399,7 @@ def open_filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple
         raise
     except (ImportError, ValueError, TypeError, KeyError) as fault:
         is_missing = isinstance(fault, ImportError) and url.startswith("s3")
-        hint = "; it comes with `pip install 'dkfeat[s3]'`" if is_missing else ""
+        hint = "; run: pip install s3fs" if is_missing else ""
         raise ConfigError(f"{url} cannot be opened: {hide(str(fault))}{hint}") from None
 
 

@@ -14,7 +14,7 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkfeat
 from dkfeat.doctor import checks
-from tests.docs.pages import DOCS, NOT_RUN, Block, blocks, check_output, commands, run_page, texts
+from tests.docs.pages import DOCS, NOT_RUN, Block, blocks, check_output, commands, run_command, run_page, texts
 
 TESTS = Path(__file__).parent.parent
 
@@ -78,6 +78,27 @@ def test_libsvm_page__runs(capsys):
     assert "120 rows, 3 columns, first one 1" in capsys.readouterr().out
     assert names["X"].shape == (120, 512 * 256)
     assert dkfeat.open_shards("features-test").n_rows == 40
+
+
+@pytest.mark.usefixtures("folder")
+def test_shards_page__lists_all_files():
+    page = (DOCS / "explanation" / "shards.md").read_text(encoding="utf-8")
+    listed = {re.sub(r"\d{2,}|-[0-9a-f…]{9,}", "", name) for name in re.findall(r"^  (\w\S+)  ", page, re.MULTILINE)}
+    Path("d.jsonl").write_text("".join(f'{{"body": "the same words {number % 9}"}}\n' for number in range(100)))
+    for line in (
+        "featurize train.svm --n-components 8 --out features --delta",
+        "featurize d.jsonl --no-label --text 'body=word 1' --map minhash --n-components 8 --out sketches",
+        "duplicates sketches --threshold 1 --out copies",
+        "drop-duplicates d.jsonl copies --out clean",
+    ):
+        run_command(f"dkfeat {line}")
+    made = {
+        f"{path.relative_to(name)}{'/' * path.is_dir()}"
+        for name in ("features", "clean")
+        for path in Path(name).rglob("*")
+    }
+    kinds = {re.sub(r"\d{2,}|-[0-9a-f]{9,}", "", name) for name in made - {"data/", "_dkfeat/", "_delta_log/"}}
+    assert kinds | {"_dkfeat/lock.json"} == listed
 
 
 @pytest.mark.usefixtures("folder")

@@ -136,7 +136,7 @@ def test_sample__only_held_coordinates_of_the_right_sign(cls):
 
 @of_both
 @pytest.mark.fault("I-09")
-@pytest.mark.parametrize("n_features", [2**31, 2**40])
+@pytest.mark.parametrize("n_features", [2**31, 2**40, 2**62])
 def test_transform__width_of_the_input_costs_nothing(cls, n_features):
     features = cls(32, random_state=0).fit_width(n_features)
     data, columns = np.array([1.0, -2.0]), np.array([7, n_features - 1])

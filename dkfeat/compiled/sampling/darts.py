@@ -450,7 +450,7 @@ def encode(
     indptr : ndarray of shape (n_rows + 1,), int
         Row i has entries ``indptr[i]`` to ``indptr[i + 1] - 1``, as in a CSR matrix.
     columns : ndarray of shape (nnz,), int
-        In [0, 2**40), each at most once in a row, in any order.
+        In [0, 2**62), each at most once in a row, in any order.
     exponents, fractions, negative : ndarrays of shape (nnz,), int32, uint32 and bool
         From `dkfeat.compiled.sampling.darts.signed_octaves`. A zero counts as absent.
     n_components : int

@@ -1,7 +1,7 @@
 """Logarithms of sparse rows in feature-major order: for each coordinate that occurs, its rows in order.
 
 A coordinate is ``2 * column`` for the positive and ``2 * column + 1`` for the negative part of a column. Column
-numbers go up to 2**40; memory depends on the number of entries, not of columns.
+numbers are below 2**62; memory depends on the number of entries, not of columns.
 """
 
 from __future__ import annotations

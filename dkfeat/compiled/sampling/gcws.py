@@ -420,7 +420,7 @@ def sample(
     indptr : ndarray of shape (n_rows + 1,), int
         Row i has entries ``indptr[i]`` to ``indptr[i + 1] - 1``, as in a CSR matrix.
     columns : ndarray of shape (nnz,), int
-        In [0, 2**40), each at most once in a row, in any order.
+        In [0, 2**62), each at most once in a row, in any order.
     logs, negative : ndarrays of shape (nnz,), float32 and bool
         From `signed_logs`. An entry whose logarithm is -inf counts as absent.
     n_components : int

@@ -121,11 +121,10 @@ def as_cluster(cluster: str | PathLike[str] | execution.ClusterConfig, **sizes: 
         raise ConfigError(f"cluster={cluster!r:.100}, but it must be the path of a cluster file or a ClusterConfig")
     config = config.sized(**sizes)
     check_memory(config.memory_limit)
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name.replace("_", "-") for name in NEEDED if find_spec(name) is None]
     if missing and config.kind == "slurm":
         raise ConfigError(
-            f"a cluster of kind 'slurm' needs {', '.join(name.replace('_', '-') for name in missing)}; "
-            "pip install 'dkfeat[jobqueue]'"
+            f"a cluster of kind 'slurm' needs {', '.join(missing)}; run: pip install {' '.join(missing)}"
         )
     return config
 

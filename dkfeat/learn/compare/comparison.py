@@ -204,7 +204,7 @@ class Comparison:
             write_output(root / PLOT, picture)  # first, because its mark tells that the other files are dkfeat's
             paths.append(root / PLOT)
         else:
-            logger.warning("%s: no %s, which needs matplotlib: pip install 'dkfeat[plot]'", root, PLOT)
+            logger.warning("%s: no %s, which needs matplotlib: pip install matplotlib", root, PLOT)
         for path, text in zip(paths, files.values(), strict=False):
             write_output(path, text)
         return paths
