@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_851
+MOST_CODE = 30_850
 MOST_MODULES = 222
-MOST_TEST_LINES = 39_812
+MOST_TEST_LINES = 39_833
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -123,9 +123,7 @@ def as_cluster(cluster: str | PathLike[str] | execution.ClusterConfig, **sizes: 
     check_memory(config.memory_limit)
     missing = [name.replace("_", "-") for name in NEEDED if find_spec(name) is None]
     if missing and config.kind == "slurm":
-        raise ConfigError(
-            f"a cluster of kind 'slurm' needs {', '.join(missing)}; run: pip install {' '.join(missing)}"
-        )
+        raise ConfigError(f"a cluster of kind 'slurm' needs {', '.join(missing)}; run: pip install {' '.join(missing)}")
     return config
 
 
