@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_850
+MOST_CODE = 30_848
 MOST_MODULES = 222
 MOST_TEST_LINES = 39_833
 
