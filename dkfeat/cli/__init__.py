@@ -25,8 +25,9 @@ from dkfeat.cli.commands.run import run
 from dkfeat.cli.commands.settings import config, doctor
 from dkfeat.cli.commands.train import compare, train
 from dkfeat.cli.declared import Choice
-from dkfeat.cli.group import LOG, DkfeatCommand, DkfeatGroup, guarded_stderr
+from dkfeat.cli.group import LOG, DkfeatCommand, DkfeatGroup
 from dkfeat.cli.options import quiet_option
+from dkfeat.cli.terminal import guarded_stderr
 
 __all__ = ["DkfeatCommand", "cli", "main"]
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from types import FrameType
@@ -18,8 +18,10 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from dkfeat.cli.output import QUIET
+from dkfeat.cli.terminal import guarded_stderr, sign_of_life, wrapped
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
-from dkfeat.messages import close, nearest, printable_lines, read_number, without_secrets
+from dkfeat.messages import close, nearest, printable_lines, read_number
 
 if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
@@ -213,7 +215,9 @@ class DkfeatCommand(_Base):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            with _signals_raised(), _one_line_usage(), guarded_stderr(ctx):
+            is_silent = log_of(ctx) is not None or ctx.meta.get(QUIET) or ctx.params.get("progress") is False
+            alive = nullcontext() if is_silent else sign_of_life(str(ctx.info_name))
+            with _signals_raised(), _one_line_usage(), guarded_stderr(partial(_with_flags, ctx)), alive:
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # so that a closed pipe is noticed here, not at the end of the process
                 return result
@@ -320,8 +324,9 @@ def _write_error(ctx: click.Context | None, text: str, status: int, trace: str |
         log("error", level="error", message=text, exit_code=status, traceback=trace)
         return
     color = None if ctx is None else ctx.color
-    begin = click.style("dkfeat: error:", fg="red", bold=True)
-    click.echo(f"{begin} {text}", err=True, color=color)
+    begin = "dkfeat: error:"
+    shown = wrapped(f"{begin} {text}", sys.stderr).removeprefix(begin)
+    click.echo(click.style(begin, fg="red", bold=True) + shown, err=True, color=color)
     if trace is not None:
         click.echo(trace, err=True, nl=False)
 
@@ -362,28 +367,6 @@ def _options(ctx: click.Context) -> list[str]:
     options = [option for option in ctx.command.get_params(ctx) if isinstance(option, click.Option)]
     flags = [flag for option in options if not option.hidden for flag in (*option.opts, *option.secondary_opts)]
     return [flag.removeprefix("--") for flag in flags if flag.startswith("--")]
-
-
-@contextmanager
-def guarded_stderr(ctx: click.Context | None = None) -> Iterator[None]:
-    """Leave secrets of URLs out of standard error, name the flags of a command, and let a full disk end nothing."""
-    stream, write, flush = sys.stderr, sys.stderr.write, sys.stderr.flush
-
-    def write_without_secrets(text: str) -> int:
-        shown = without_secrets(text) if ctx is None else _with_flags(ctx, without_secrets(text))
-        with suppress(OSError):
-            return write(shown)
-        return len(text)
-
-    def try_to_flush() -> None:
-        with suppress(OSError):
-            flush()
-
-    stream.write, stream.flush = write_without_secrets, try_to_flush  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        stream.write, stream.flush = write, flush  # type: ignore[method-assign]
 
 
 @contextmanager

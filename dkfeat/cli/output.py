@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from dkfeat.cli.terminal import wrapped
 from dkfeat.messages import aligned, printable, printable_lines, show_bytes, without_secrets
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ def facts(**values: str) -> None:
     """Print names and values as two columns; underscores in names become blanks."""
     width = max(len(name) for name in values)
     for name, value in values.items():
-        echo(f"{name.replace('_', ' '):<{width}}  {value}")
+        line = printable(f"{name.replace('_', ' '):<{width}}  {value}")
+        for part in wrapped(line, sys.stdout, indent=" " * (width + 2)).split("\n"):
+            echo(part)
 
 
 def summary(record: Mapping[str, Any], shown: Mapping[str, str]) -> None:

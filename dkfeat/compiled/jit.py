@@ -27,6 +27,7 @@ import numba
 import numpy as np
 from numba.core import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.event import Event, Listener, register
 from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable)
@@ -99,6 +100,22 @@ def aligned(count: int, dtype: Any) -> NDArray:
     memory = np.empty(count * size + 64, np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + count * size].view(dtype)
+
+
+class _Compilations(Listener):
+    """Counts the loops that are being compiled now, because the cache lacks them."""
+
+    running = 0
+
+    def on_start(self, event: Event) -> None:  # noqa: ARG002 - numba's
+        self.running += 1
+
+    def on_end(self, event: Event) -> None:  # noqa: ARG002 - numba's
+        self.running -= 1
+
+
+COMPILATIONS = _Compilations()
+register("numba:compile", COMPILATIONS)
 
 
 def _is_cache_enabled() -> bool:

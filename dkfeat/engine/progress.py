@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from dkfeat.compiled.jit import COMPILATIONS
 from dkfeat.messages import counted
+from dkfeat.process_cache import METER
 from dkfeat.store.commit.run_log import StageLog
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+COMPILING = "compiling, once per machine"
 
 LINE_SECONDS = 5.0
 """Seconds between two plain lines."""
@@ -71,7 +78,12 @@ class ProgressState(StageLog):
         ...               total_bytes=60_000_000, seconds=3.0).describe_end()
         'scan: done, 90,000 rows in 0:03, 30,000 rows/s, 20.0 MB/s'
         """
-        return f"{self.stage}: done, {counted(self.rows, 'row')} in {clock(self.seconds)}, {self._speeds}"
+        return f"{self.stage}: done, {self.totals}"
+
+    @property
+    def totals(self) -> str:
+        """Rows, elapsed time and mean speeds, as text."""
+        return f"{counted(self.rows, 'row')} in {clock(self.seconds)}, {self._speeds}"
 
 
 class Progress:
@@ -143,6 +155,12 @@ class Stage:
         """Set counts of the state, and its time."""
         self.state = replace(self.state, seconds=time.monotonic() - self._began, **counts)
 
+    def now(self) -> ProgressState:
+        """Return the state at this moment, with the bytes that running tasks of this process have processed."""
+        state, seconds = self.state, time.monotonic() - self._began
+        bytes_done = min(state.total_bytes, state.source_bytes + int(METER.total))
+        return replace(state, source_bytes=bytes_done, seconds=seconds)
+
     def advance(self, *, rows: int, source_bytes: int) -> None:
         """Count one task, with its rows and its bytes of the source as stored."""
         state = self.state
@@ -167,17 +185,29 @@ def _lines(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], o
 
 @contextmanager
 def _bar(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], object]]:
-    """Show a bar with speed and time left."""
+    """Show a bar with the elapsed time, speed and time left, and at the end the totals."""
     from rich.console import Console  # late import: it takes 0.1 s, which runs without a terminal do not need
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
     total = max(1, stage.state.total_bytes)
-    with Bars(*columns, console=Console(file=stream), refresh_per_second=4) as bars:
+
+    class LiveBars(Bars):
+        def get_renderables(self) -> Iterable[RenderableType]:
+            """Bring the bar up to date whenever it is drawn, also within tasks."""
+            for task in self.tasks:
+                if not task.finished:
+                    now = stage.now()
+                    text = f"{clock(now.seconds)}, {now.pace.removeprefix('0 rows/s, ')}" if now.source_bytes else ""
+                    text = COMPILING if COMPILATIONS.running else text
+                    self.update(task.id, completed=max(task.completed, min(now.source_bytes, total - 1)), pace=text)
+            return super().get_renderables()
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
+    with LiveBars(*columns, console=Console(file=stream), refresh_per_second=4) as bars:
         task = bars.add_task(stage.state.stage, total=total, pace="")
-        yield lambda state: bars.update(task, completed=state.source_bytes, pace=state.pace)
-        bars.update(task, completed=total)
+        yield lambda _: None
+        bars.update(task, completed=total, pace=stage.state.totals)
 
 
 def clock(seconds: float) -> str:

@@ -15,6 +15,7 @@ from dkfeat.engine.runners.base import Runner, Stopped, Task
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.errors import ConfigError, ParquetError, ParseError
 from dkfeat.messages import logger_of
+from dkfeat.process_cache import METER
 from dkfeat.sources.base import Scan, Source, SplitScan
 from dkfeat.sources.formats import as_source
 from dkfeat.sources.libsvm.parser import unterminated_line
@@ -45,6 +46,7 @@ def scan_split(source: Source, split: Split, stopped: Callable[[], bool]) -> Spl
     def proceed() -> None:
         if stopped():
             raise Stopped
+        METER.processed()
 
     return source.scan_split(split, proceed)
 

@@ -21,6 +21,7 @@ from dkfeat.kernels.minmax import gmm_pairs
 from dkfeat.maps._base import FeatureMap, Fitted
 from dkfeat.maps._kernel_estimates import Codes, EstimatedKernel
 from dkfeat.maps._rows import RowPreparation, RowsFrom, check_center, slice_rows
+from dkfeat.process_cache import METER
 from dkfeat.theory.fourier import gcws_variance
 from dkfeat.validation import MAX_POWER, check_choice, check_real
 
@@ -344,6 +345,7 @@ class SampledMap(FeatureMap):
         for rows in self._fitted.preparation.blocks(X):
             last = first + rows.shape[0]
             packed.codes[first:last], packed.empty[first:last] = self._encode_block(rows)
+            METER.processed(last / max(1, n_samples))
             first = last
         return packed
 

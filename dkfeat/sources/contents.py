@@ -19,6 +19,7 @@ from dkfeat.blocks import SourceFile, differences
 from dkfeat.errors import DkfeatError, ParseError, SourceError, SpecConflictError, cause_of
 from dkfeat.filesystems.urls import is_url, listed_size, open_filesystem, open_retries
 from dkfeat.messages import printable
+from dkfeat.process_cache import METER
 
 if TYPE_CHECKING:
     from dkfeat.sources.lines import ByteStream
@@ -240,12 +241,16 @@ class LocalFile(io.FileIO):
     def read(self, size: int | None = -1, /) -> bytes:
         """Read as `io.FileIO.read` does, with errors that name the file."""
         with source_errors(str(self.name)):
-            return super().read(-1 if size is None else size)
+            data = super().read(-1 if size is None else size)
+        METER.read(len(data))
+        return data
 
     def readinto(self, buffer: Any, /) -> int:
         """Read as `io.FileIO.readinto` does, with errors that name the file."""
         with source_errors(str(self.name)):
-            return super().readinto(buffer)
+            n_bytes = super().readinto(buffer)
+        METER.read(n_bytes)
+        return n_bytes
 
 
 class RemoteFile(io.RawIOBase):
@@ -309,9 +314,11 @@ class RemoteFile(io.RawIOBase):
 
         with source_errors(self._file.url, listed=self._file), listed_size(self._file.size):
             try:
-                return self._retries.call("read", read)
+                n_bytes: int = self._retries.call("read", read)
             except FileExistsError:  # the request requires the listed ETag, but the file has another
                 raise self._changed() from None
+        METER.read(n_bytes)
+        return n_bytes
 
     def close(self) -> None:
         """Close the underlying file."""

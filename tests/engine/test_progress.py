@@ -6,6 +6,7 @@ import pytest
 
 from dkfeat.engine import progress
 from dkfeat.engine.progress import Progress, ProgressState, clock
+from dkfeat.process_cache import METER
 
 
 class Terminal(io.StringIO):
@@ -40,6 +41,19 @@ def test_progress__bar_on_a_terminal():
     work(Progress(True, stream))
     assert "100%" in stream.getvalue()
     assert "rows/s" in stream.getvalue()
+
+
+def test_progress__bar_moves_within_a_task():
+    stream = Terminal()
+    with Progress(True, stream).stage("featurize", total_tasks=1, total_bytes=100) as stage:
+        METER.begin()
+        METER.read(80)
+        METER.processed(0.5)
+        assert stage.now().source_bytes == 40
+        METER.end()
+        stage.advance(rows=1_000, source_bytes=100)
+    assert "1,000 rows in 0:00" in stream.getvalue()
+    assert "left" not in stream.getvalue().splitlines()[-1]
 
 
 def test_progress__functions_receive_each_state():

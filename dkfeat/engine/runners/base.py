@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dkfeat.blocks import PackedCodes
 from dkfeat.errors import InputError
+from dkfeat.process_cache import METER
 
 BATCHES_PER_SECOND = 200
 """Rate that sets the longer duration of batches on many workers; as items are whole, up to twice as many are done. A
@@ -167,7 +168,11 @@ class Batches:
 def run_batch(task: Task, items: Sequence[Any], stopped: Callable[[], bool]) -> tuple[float, list[Any]]:
     """Run a task on a batch of items; return the duration in seconds and the result of each."""
     began = time.perf_counter()
-    results = [task(item, stopped) for item in until_stopped(items, stopped)]
+    METER.begin()
+    try:
+        results = [task(item, stopped) for item in until_stopped(items, stopped)]
+    finally:
+        METER.end()
     return time.perf_counter() - began, results
 
 
@@ -178,6 +183,7 @@ def until_stopped(parts: Iterable[Value], stopped: Callable[[], bool]) -> Iterat
             raise Stopped
         yield part
         del part  # before the next one is read
+        METER.processed()
 
 
 class InOrder:
