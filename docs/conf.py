@@ -31,10 +31,11 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "benchmark_marks",  # these four are in _ext
+    "benchmark_marks",  # these five are in _ext
     "command_help",
     "mathml",
     "results_page",
+    "search_words",
 ]
 exclude_patterns = ["_build", "_templates", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]
@@ -65,6 +66,7 @@ numpydoc_show_class_members = False  # the template of a class lists them
 python_use_unqualified_type_names = True
 
 html_math_renderer = "mathml"
+html_search_scorer = str(HERE / "_ext" / "search_scorer.js")
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
