@@ -35,7 +35,8 @@ def draw(X: Any, seed: int) -> Rows:
     batches = read_table(X)
     ends = np.cumsum([0, *(batch.num_rows for batch in batches)])
     if not ends[-1]:
-        raise InputError("the table has no rows (0 samples), but a minimum of 1 is required to fit an encoder")
+        what = "rows (0 samples)" if batches[0].num_columns else "columns"
+        raise InputError(f"the table has no {what}, but a minimum of 1 is required to fit an encoder")
     numbers = choose_rows(seed, int(ends[-1]), N_DRAWN, STREAM_TABLE)
     cuts = np.searchsorted(numbers, ends)
     drawn = [(batch, numbers[cuts[at] : cuts[at + 1]] - ends[at]) for at, batch in enumerate(batches)]

@@ -19,6 +19,7 @@ from dkfeat.errors import ConfigError, InputError
 from dkfeat.messages import counted
 from dkfeat.sources.parquet.batches import copy_views
 from dkfeat.store.manifest.manifest import columns_besides_features
+from dkfeat.validation import check_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -152,11 +153,10 @@ class Explanation:
 
         Raises
         ------
-        InputError
+        ConfigError
             If there is no such row.
         """
-        if not 0 <= number < self.n_rows:
-            raise InputError(f"there is no row {number}; the explained rows are 0 to {self.n_rows - 1:,}")
+        check_integer(number, "number", low=0, high=self.n_rows - 1)
         own = slice(*self._sums.indptr[number : number + 2])
         columns, sums = self._sums.keys[own], self._sums.sums[own]
         sums = sums[:, (sums.sum(axis=0) + self._intercepts).argmax()]

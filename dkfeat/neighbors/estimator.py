@@ -187,6 +187,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         graph : csr_matrix of shape (n_queries, n_fitted), float64
         """
         check_is_fitted(self)
+        check_n_neighbors(self.n_neighbors, self.n_samples_fit_, without_self=self.mode == "distance")
         return self.kneighbors_graph(X, self.n_neighbors + (self.mode == "distance"), self.mode)
 
     def __sklearn_tags__(self) -> Any:

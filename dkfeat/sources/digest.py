@@ -20,7 +20,8 @@ MEMORY = "<memory>"
 """Name of rows in memory in manifests and plans, in place of that of a file."""
 _MOST_ROWS = 4096
 _PRIME, _BASE = 2**255 - 19, int.from_bytes(hashlib.sha256(b"rows of dkfeat").digest()) >> 1
-_NULL, _INTEGER, _BYTES, _UNSIGNED = 0, 2, 3, 4  # of other numbers 1; the last one of integers from 2^63 on
+_NULL, _INTEGER, _BYTES, _UNSIGNED, _SHOWN = 0, 2, 3, 4, 5
+"""Tags of cells: of other numbers 1, of integers from 2^63 on `_UNSIGNED`, of values as text `_SHOWN`."""
 _CELL = np.dtype([("tag", "u1"), ("number", "<i8")])
 
 Digest = tuple[int, int, int]
@@ -69,6 +70,7 @@ def _cells(array: pa.Array) -> list[pa.Array]:
         floats = array.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # -0.0 is 0.0
         numbers, tags[np.isnan(floats)] = floats.view(np.int64), _NULL
     else:
+        tags *= np.uint8(_BYTES if item is not None or is_text(kind) else _SHOWN)
         if item is not None and (of.is_integer(item) or of.is_floating(item)):
             lists = array.cast(pa.large_list(item))
             lengths = lists.value_lengths().fill_null(0).to_numpy()
@@ -82,7 +84,7 @@ def _cells(array: pa.Array) -> list[pa.Array]:
                 array = pc.utf8_rtrim(text, "0")
             texts = ["" if value is None else str(value) for value in array.to_pylist()]
             content = pa.array(texts, pa.large_string()).cast(pa.large_binary())
-        numbers, tags = pc.binary_length(content).to_numpy(), tags * np.uint8(_BYTES)
+        numbers = pc.binary_length(content).to_numpy()
     cells = np.empty(len(tags), _CELL)
     cells["tag"], cells["number"] = tags, numbers * (tags != _NULL)
     head = _cut(np.arange(len(tags) + 1) * _CELL.itemsize, pa.py_buffer(cells.view(np.uint8)))

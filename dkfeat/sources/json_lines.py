@@ -325,8 +325,9 @@ def _reason(line: bytes, schema: pa.Schema) -> str:
         if column is None:
             return f"no JSON: {cause}"
         kind, value = _NAMES_OF_TYPES[column.type], quoted(json.dumps(row.get(column.name)).encode())
-        more = f": {cause}" if "twice" in cause else ""  # others say that the type is another
-        return f"column {printable(column.name)}: expected {kind} by types (--types), got {value}{more}"
+        if "twice" in cause:  # others say that the type is another
+            return f"column {printable(column.name)}: the line has this key twice, as {value} at last; give it once"
+        return f"column {printable(column.name)}: expected {kind} by types (--types), got {value}"
     return ""
 
 

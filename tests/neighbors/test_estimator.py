@@ -129,3 +129,5 @@ def test_fit__bad_parameters(rows, params, message):
 def test_kneighbors__more_neighbours_than_rows(rows):
     with pytest.raises(ConfigError, match="there are 2 other rows"):
         GMMNeighbors(n_neighbors=3).fit(rows[:3]).kneighbors()
+    with pytest.raises(ConfigError, match="n_neighbors=3, but there are 2 other rows"):
+        GMMNeighbors(n_neighbors=3, mode="distance").fit(rows[:3]).transform(rows[:3])

@@ -47,6 +47,8 @@ def test_digest__differs_for_other_rows_cells_and_names():
     pairs = [("ab", "c"), ("a", "bc"), ("c", "ab"), ("", "abc"), (["ab"], "c"), (None, "abc"), ([1, 2], 3), ([1], 2)]
     tables = [pa.table({"x": [one, one], "y": [other, other]}) for one, other in pairs]
     tables += [pa.table({"y": [each] * 2, "x": ["b", "a"]}) for each in (1, True, "1", 2**60, 2**60 + 1, [1], [None])]
+    day = datetime.date(2026, 1, 2)
+    tables += [column(values) for values in ([True], ["True"], [day], [str(day)], [b"x"], ["x"])]
     tables += [column(values) for values in ([1, 2, None], [1, None, 2], [1, None], [1, 2, None, None], [1, 2, 0])]
     tables += [column(values) for values in ([[1], [2, 3]], [[1, 2], [3]], [["a", "b"]], [["a, b"]], [[]], [None])]
     tables += [column(values) for values in (np.array([-(2**60)]), np.array([2**64 - 2**60], np.uint64))]  # equal bits

@@ -11,6 +11,7 @@ from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import output_options, overwrite_option
 from dkfeat.cli.output import is_quiet, print_result, table
 from dkfeat.cli.rows import rows_given, source_options
+from dkfeat.errors import ConfigError
 
 COLUMNS_SHOWN = 20
 
@@ -64,6 +65,8 @@ def explain(
     from dkfeat.store.outputs import PARQUET_MARK, check_outputs
 
     written = [] if out is None else check_outputs([out], inputs=[*rows, *background], overwrite=overwrite)
+    if out is not None and not out.lower().endswith(".parquet"):
+        raise ConfigError(f"--out {out}: contributions are written as Parquet; give a name in .parquet")
     others = rows_given(ctx, background, options) if background else None
     found = run(model, rows_given(ctx, rows, options), background=others, storage_options=options["storage_options"])
     for path in written:

@@ -56,7 +56,7 @@ def extend_log(storage: Storage, manifest: Manifest) -> None:
         last = f"{DELTA}/{names[-1]}"
         if (found := _READ.match(storage.read(last, 1 << 10))) is None:
             raise CommitError(
-                f"{storage.url}/{last} was written by another program, but this Delta table is for reading only; "
+                f"{storage.url}/{last} is damaged, or another program wrote it, which must only read this Delta table; "
                 f"{manifest.name} is committed and not in the log. Check the shards with `dkfeat verify {storage.url}`"
                 f", remove the folder {DELTA}, and begin it anew with delta=True, --delta"
             )

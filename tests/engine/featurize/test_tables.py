@@ -336,6 +336,10 @@ def test_featurize__refuses_labels_of_words_here_and_numbers_there(tmp_path):
     source = dkfeat.ParquetSource(str(tmp_path / "*.parquet"), label="kind")
     with pytest.raises(ParquetError, match=r"b\.parquet: column kind: is int64, but labels are words; convert"):
         featurized(source, tmp_path / "features", map=MAP)
+    of_words, of_numbers = (dkfeat.TableSource(table, label="kind") for table in (make_table(40), numbers))
+    featurized(of_numbers, tmp_path / "numbers", map=MAP)
+    with pytest.raises(SpecConflictError, match="labels are words, but those of `like` are numbers; convert them"):
+        featurized(of_words, tmp_path / "words", map=None, like=tmp_path / "numbers")
 
 
 def test_featurize__takes_an_encoder_for_tables_alone(tiny_folder, tmp_path):
