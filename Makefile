@@ -99,4 +99,4 @@ lowest: .venv-lowest/.stamp  ## make test on the oldest versions allowed, the mi
 	@.venv-lowest/bin/$(PYTEST) $(ARGS)
 
 clean:  ## remove the virtual environment, the site and what the demo made
-	rm -rf $(VENV) .venv-lowest demo docs/_build docs/reference/generated docs/notebooks .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) .venv-lowest demo docs/_build docs/reference/generated docs/notebooks docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import shutil
 import sys
@@ -31,13 +32,14 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
     "benchmark_marks",  # these five are in _ext
     "command_help",
     "mathml",
     "results_page",
     "search_words",
 ]
-exclude_patterns = ["_build", "_templates", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_templates", "**.ipynb_checkpoints", "examples", "gallery/**.ipynb"]
 templates_path = ["_templates"]
 
 # Markdown
@@ -55,6 +57,20 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # it tells of each notebook that it runs
+
+# Gallery: examples are run when they or the package change.
+os.environ["DASK_LOGGING__DISTRIBUTED"] = "warning"  # it tells of each worker that ends
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "reset_modules": ("matplotlib", "gallery.set_style"),
+    "image_srcset": ["2x"],
+    "capture_repr": (),
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}
 
 # Reference
 default_role = "autolink"
@@ -93,7 +109,7 @@ def bring_notebooks(_: Sphinx) -> None:
 
 
 def forget_outputs(app: Sphinx) -> None:
-    """Clear the outputs of notebooks that another state of the package made."""
+    """Clear the outputs of notebooks and examples that another state of the package made."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -101,6 +117,7 @@ def forget_outputs(app: Sphinx) -> None:
     mark = cache / "package.sha256"
     if not mark.exists() or mark.read_text(encoding="ascii") != digest.hexdigest():
         shutil.rmtree(cache, ignore_errors=True)
+        shutil.rmtree(HERE / "gallery", ignore_errors=True)
         cache.mkdir(parents=True)
         mark.write_text(digest.hexdigest(), encoding="ascii")
 
@@ -117,5 +134,5 @@ def setup(app: Sphinx) -> None:
     """Connect what is above."""
     app.connect("builder-inited", drop_stale_stubs, priority=400)  # before autosummary, which makes the others
     app.connect("builder-inited", bring_notebooks)
-    app.connect("builder-inited", forget_outputs)
+    app.connect("builder-inited", forget_outputs, priority=400)  # before the gallery is made
     app.connect("env-get-outdated", lambda _, env, *__: [n for n in env.found_docs if n.startswith("notebooks/")])
