@@ -104,7 +104,8 @@ def run_command(line: str, shown: str = "") -> str:
     if line.startswith(tuple(NOT_RUN)):
         return ""
     words = shlex.split(line, comments=True)
-    if words[0] == "dkfeat" and not {"|", ">", ">>", "&&", "<"} & set(words):
+    is_for_shell = {"|", ">", ">>", "&&", "<"} & set(words) or re.search(r"\s[^\s']*\*", line)
+    if words[0] == "dkfeat" and not is_for_shell:
         done = CliRunner().invoke(cli, words[1:], prog_name="dkfeat")
         status, out, both = done.exit_code, done.stdout, done.output
     else:
