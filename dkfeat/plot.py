@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import cycle
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -25,26 +27,45 @@ __all__ = [
     "kernel_estimates",
 ]
 
-BLUE, RED, GREY = "#1f5fa8", "#b8433a", "#8a8f98"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Markers that distinguish lines without colours."""
+_SETTINGS = Path(__file__).parent / "templates" / "figures.mplstyle"
 
-LINES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"))
-"""Colours of the Okabe-Ito palette, which are distinct for colour-blind readers too, each with its own marker."""
-LEVELS = (("#000000", "-"), ("#555555", "--"), ("#555555", ":"))
 
-STYLE: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 11,
-    "axes.titlesize": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
-    "axes.grid": True,
-    "grid.color": "#e4e6ea",
-    "axes.axisbelow": True,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "legend.frameon": False,
-}
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Colours of pictures on a light or a dark page."""
+
+    name: str
+    paper: str
+    ink: str
+    muted: str
+    """Colour of reference lines."""
+    grid: str
+    colors: tuple[str, ...]
+    """Colours of lines, distinct for colour-blind readers: blue, vermilion, green, purple, orange, sky, grey (Okabe and
+    Ito's, lighter on dark)."""
+
+    @property
+    def settings(self) -> Any:
+        """Settings of matplotlib for pictures of this style."""
+        from matplotlib import cycler, rc_params_from_file
+
+        colors = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), self.ink)
+        colors |= {"axes.facecolor": self.paper, "figure.facecolor": self.paper, "axes.edgecolor": self.muted}
+        colors |= {"grid.color": self.grid, "axes.prop_cycle": cycler(color=self.colors)}
+        return rc_params_from_file(_SETTINGS, use_default_template=False) | colors
+
+
+LIGHT_COLORS = ("#0072b2", "#d55e00", "#009e73", "#b5499a", "#c48800", "#3aa0dd", "#777777")
+DARK_COLORS = ("#56b4e9", "#ff8b52", "#3fd0a0", "#e58fca", "#f2c14b", "#9ad4ff", "#b0b4ba")
+LIGHT = Style("light", paper="#ffffff", ink="#1c1e21", muted="#5c636b", grid="#e4e6ea", colors=LIGHT_COLORS)
+DARK = Style("dark", paper="#16181b", ink="#e6e7e9", muted="#a4abb3", grid="#33373d", colors=DARK_COLORS)
+
+
+def style_of(axes: Any) -> Style:
+    """Return the style that is legible on the background of matplotlib axes."""
+    return LIGHT if sum(axes.get_facecolor()[:3]) > 1.5 else DARK
 
 
 def has_matplotlib() -> bool:
@@ -76,11 +97,11 @@ def axes_of(ax: Any, width: float = 6.4, height: float = 4.4) -> Any:
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(LIGHT.settings):
         return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def draw(paint: Callable[[Any], None], width: float = 6.0, height: float = 4.2) -> bytes:
+def draw(paint: Callable[[Any], None], width: float = 6.0, height: float = 4.2, style: Style = LIGHT) -> bytes:
     """Draw a figure and return it as PNG.
 
     Parameters
@@ -89,6 +110,8 @@ def draw(paint: Callable[[Any], None], width: float = 6.0, height: float = 4.2) 
         Function that draws on the matplotlib axes passed to it.
     width, height : float, default=6.0 and 4.2
         Size in inches, at 130 pixels per inch.
+    style : Style, default=LIGHT
+        Colours.
 
     Returns
     -------
@@ -99,7 +122,7 @@ def draw(paint: Callable[[Any], None], width: float = 6.0, height: float = 4.2) 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(style.settings):
         figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
         canvas = FigureCanvasAgg(figure)  # no window, whatever backend is set
         paint(figure.add_subplot())
@@ -162,17 +185,20 @@ def kernel_estimates(
         raise ValueError(f"arrays have the shapes {listed}, but they must have one shape and at least one element")
     true, found, *deviation = (array.reshape(-1) for array in arrays)
     axes = axes_of(ax, 5.6, 5.0)
+    style = style_of(axes)
     low, high = float(min(true.min(), found.min())), float(max(true.max(), found.max()))
-    axes.plot([low, high], [low, high], color=GREY, linewidth=1, zorder=2)
+    axes.plot([low, high], [low, high], color=style.muted, linewidth=1, zorder=2)
     if deviation:
         at, half = error_band(true, *deviation)
         label = "theory, ± 2 standard errors"
-        axes.fill_between(at, at - 2 * half, at + 2 * half, color=RED, alpha=0.18, linewidth=0, label=label)
+        color = style.colors[1]
+        axes.fill_between(at, at - 2 * half, at + 2 * half, color=color, alpha=0.18, linewidth=0, label=label)
     error = float(np.sqrt(np.mean((found - true) ** 2)))
     kept = np.sort(np.random.default_rng(0).permutation(len(true))[:MOST_DOTS])
     size = 12 if len(kept) <= 1000 else 5
     dots = f"{len(true):,} pairs of rows,\nRMS error {error:.3g}"
-    axes.scatter(true[kept], found[kept], size, color=BLUE, alpha=0.45, linewidths=0, zorder=3, label=dots, gid="dots")
+    shape: dict[str, Any] = {"color": style.colors[0], "alpha": 0.45, "linewidths": 0, "gid": "dots"}
+    axes.scatter(true[kept], found[kept], size, zorder=3, label=dots, **shape)
     axes.set(xlabel=f"exact {name}", ylabel="estimate")
     axes.legend(fontsize=9, frameon=False, loc="upper left")
     return axes
@@ -211,14 +237,17 @@ def accuracy_against_k(results: Any, *, levels: Mapping[str, float] | None = Non
     from matplotlib.ticker import NullLocator  # `axes_of` has checked that matplotlib is installed
 
     lines, flat = (results, {}) if isinstance(results, Mapping) else _of_comparison(results)
-    for (name, (size, accuracy)), (color, marker) in zip(lines.items(), cycle(LINES), strict=False):
+    style = style_of(axes)
+    for (name, (size, accuracy)), color, marker in zip(
+        lines.items(), cycle(style.colors), cycle(MARKERS), strict=False
+    ):
         percent = [100 * share for share in accuracy]
         axes.plot(list(size), percent, color=color, marker=marker, markersize=5, linewidth=1.6, label=name)
-    for (name, share), (color, style) in zip({**flat, **(levels or {})}.items(), cycle(LEVELS), strict=False):
-        axes.axhline(100 * share, color=color, linestyle=style, linewidth=1.2, label=name)
+    for (name, share), dashes in zip({**flat, **(levels or {})}.items(), cycle(("-", "--", ":")), strict=False):
+        axes.axhline(100 * share, color=style.muted, linestyle=dashes, linewidth=1.2, label=name)
     if not isinstance(results, Mapping):
         chosen = results.recommended
-        ring: dict[str, Any] = {"marker": "o", "markersize": 13, "fillstyle": "none", "color": "#000000"}
+        ring: dict[str, Any] = {"marker": "o", "markersize": 13, "fillstyle": "none", "color": style.ink}
         label = "recommended\n(by held-out rows)"
         axes.plot([chosen.k], [100 * chosen.accuracy], linestyle="none", label=label, **ring)
         axes.set_title(f"{results.n_train:,} training rows, {results.n_test:,} test rows")
@@ -252,7 +281,7 @@ class ExplanationDisplay:
     columns : sequence of str
         Labels of the bars, from the top.
     values : array of shape (n_columns,)
-        Lengths of the bars; negative ones are red.
+        Lengths of the bars; negative ones have another colour.
     name : str, default="contribution"
         Meaning of the values.
 
@@ -326,7 +355,8 @@ class ExplanationDisplay:
         """
         self.ax_ = axes_of(ax, 6.4, 1.0 + 0.26 * max(len(self.columns), 4))
         self.figure_ = self.ax_.figure
-        places, colors = np.arange(len(self.columns)), np.where(self.values < 0, RED, BLUE)
+        colors = np.where(self.values < 0, *reversed(style_of(self.ax_).colors[:2]))
+        places = np.arange(len(self.columns))
         self.ax_.barh(places, self.values, **{"color": colors, **options})
         shown = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 1]}…" for name in self.columns]
         self.ax_.set_yticks(places, shown)

@@ -1,6 +1,7 @@
 """Pages: escaped and self-contained."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,13 +12,8 @@ HOSTILE = "<script>alert('x')</script>"
 
 def evaluation_page(text):
     rows = [{text: text}]
-    values = {
-        "figures": rows,
-        "pictures": [(b"", text)],
-        "classes": rows,
-        "errors": rows,
-        "explanation": [(text, rows)],
-    }
+    found = SimpleNamespace(task=text, n_rows=1, n_unknown=0, summary={text: text}, per_class=rows)
+    values = {"found": found, "pictures": {text: ([b"", b""], text)}, "errors": rows, "explanation": [(text, rows)]}
     return html.render("evaluation.html", title=text, most_classes=1, **values)
 
 

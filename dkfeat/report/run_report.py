@@ -8,8 +8,6 @@ from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.open import Target, as_target
 from dkfeat.engine.resolve import DROPPED
@@ -121,14 +119,11 @@ class RunReport:
 
     def to_html(self) -> str:
         """Page of the whole report as HTML text."""
-        shards = () if self.data is None else self.data.manifest.shards
-        sizes = {"rows": [entry.rows for entry in shards], "bytes": [entry.size for entry in shards]}
         return render(
             "run_report.html",
             title=self.title,
             report=self,
             printable=printable,
-            shard_facts=[_quantiles(name, values) for name, values in sizes.items() if values],
             dropped=None if self.data is None else self.data.spec.get(DROPPED),
         )
 
@@ -236,8 +231,3 @@ def run_report(
         kernel=kernel,
         kernel_note=note,
     )
-
-
-def _quantiles(name: str, values: Sequence[int]) -> dict[str, object]:
-    low, middle, high = (f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
-    return {"": name, "least": low, "median": middle, "most": high, "total": f"{sum(values):,}"}

@@ -18,9 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
@@ -41,32 +39,20 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "jobs"))
 
 from map_costs import dart_us, gcws_us
+from reproduction.experiment import Picture
+from reproduction.pages.figures import DARK, LIGHT, draw
 from reproduction.theory import circulant, maclaurin
 
 IMAGES = Path(__file__).parent / "images"
-BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#d55e00", "#009e73", "#cc3377", "#777777"
+BLUE, ORANGE, GREEN, RED, GREY = "C0", "C1", "C2", "C3", "C6"  # of the style
 SEEDS = 1000
 COMPONENTS = 2**16
 SIZES = 2 ** np.arange(4, 11)
-STYLE = {
-    "figure.figsize": (9, 3.6),
-    "figure.dpi": 110,
-    "figure.constrained_layout.use": True,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "grid.alpha": 0.3,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "lines.markersize": 4,
-    "savefig.facecolor": "white",
-    "svg.hashsalt": "dkfeat",
-}
 
 
-def gcws() -> None:
+def gcws(figure: Any) -> None:
     """Mean squared error of the GMM kernel's estimate from codes, times k; and the 0-bit bias."""
-    left, right = plt.subplots(1, 2)[1]
+    left, right = figure.subplots(2)
     at = np.linspace(0, 1, 200)
     pairs = _rows_that_share()
     similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
@@ -84,9 +70,9 @@ def gcws() -> None:
     right.legend()
 
 
-def darts() -> None:
+def darts(figure: Any) -> None:
     """Mean squared error of the GMM kernel's estimate from darts, times k; and its bias, beside that of GCWS."""
-    left, right = plt.subplots(1, 2)[1]
+    left, right = figure.subplots(2)
     at = np.linspace(0, 1, 200)
     pairs = _rows_that_share()
     similarity = np.array([kernels.gmm(pair)[0, 1] for pair in pairs])
@@ -147,9 +133,9 @@ def _code_errors(pairs: list[NDArray[np.float64]], similarity: NDArray[np.float6
     return unfitted.n_components * (error**2).mean(axis=0)
 
 
-def fourier_features() -> None:
+def fourier_features(figure: Any) -> None:
     """Variance of RFF and NRFF, and mean squared error of the structured projections."""
-    left, right = plt.subplots(1, 2)[1]
+    left, right = figure.subplots(2)
     rho = np.linspace(-1, 1, 200)
     at = np.linspace(-0.9, 0.95, 11)
     for gamma, colour in ((1.0, BLUE), (5.0, ORANGE)):
@@ -181,9 +167,9 @@ def _rbf_errors(rho: NDArray[np.float64], gamma: float, *, k: int = 64, d: int =
     return k * (error**2).mean(axis=0)
 
 
-def laplace_features() -> None:
+def laplace_features(figure: Any) -> None:
     """Mean squared error of Laplace features by projection, for histograms of growing weight."""
-    axes = plt.subplots(1, 2)[1]
+    axes = figure.subplots(2)
     rng = np.random.default_rng(2)
     d = 64
     histograms = rng.dirichlet(np.full(d, 0.5), size=2)
@@ -235,9 +221,9 @@ def _laplace_errors(
     return X.shape[1] * (error**2).mean(axis=0)
 
 
-def maclaurin_features() -> None:
+def maclaurin_features(figure: Any) -> None:
     """Variance of Maclaurin features by the measure that degrees are drawn from."""
-    left, right = plt.subplots(1, 2)[1]
+    left, right = figure.subplots(2)
     cosines = np.linspace(-1, 1, 81)
     at = np.linspace(-0.9, 1, 9)
     for axis, options, title in (
@@ -286,9 +272,9 @@ def _maclaurin_theory(cosines: NDArray[np.float64], options: dict[str, Any], mor
     return [maclaurin.component_variance(kept, probabilities, rows[0], row) / top for row in rows[1:]]
 
 
-def nystroem_features() -> None:
+def nystroem_features(figure: Any) -> None:
     """Errors of Gram matrices of digits by number of components: Nyström beside random features."""
-    axes = plt.subplots(1, 2)[1]
+    axes = figure.subplots(2)
     X = load_digits(return_X_y=True)[0][::4]
     gamma = 5.0
     for axis, exact, title, maps in (
@@ -332,9 +318,9 @@ def _gram_error(unfitted: Any, X: NDArray[np.float64], exact: NDArray[np.float64
     return float(np.sqrt(np.mean((found - exact) ** 2)))
 
 
-def pictures() -> None:
+def pictures(figure: Any) -> None:
     """Show what `dkfeat.plot` draws of digits: estimates and theory."""
-    axes = plt.subplots(1, 2)[1]
+    axes = figure.subplots(2)
     X = load_digits(return_X_y=True)[0]
     features = GCWSFeatures(256, random_state=0).fit(X)
     plot.kernel_estimates(features.kernel_pairs(X), ax=axes[0])
@@ -346,9 +332,9 @@ def pictures() -> None:
     axes[1].legend(fontsize=9)
 
 
-def choosing() -> None:
+def choosing(figure: Any) -> None:
     """Time of a row under GCWS and darts by nonzeros, and the nonzeros at which both take as long."""
-    left, right = plt.subplots(1, 2)[1]
+    left, right = figure.subplots(2)
     text = (Path(__file__).parent / "choosing.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([\d,]+) \|(.*)\|$", text, re.MULTILINE)
     nonzeros = np.array([float(first.replace(",", "")) for first, _ in rows])
@@ -377,9 +363,9 @@ def _equal_costs(uses: float, k: int) -> float:
     return dart_us(0, k) / slope if slope > 0 else math.nan
 
 
-def workers() -> None:
+def workers(figure: Any) -> None:
     """Share of time that workers are busy, measured, and how many of them one driver feeds."""
-    left, right = plt.subplots(1, 2)[1]
+    left, right = figure.subplots(2)
     text = (Path(__file__).parent / "sizing.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
     counts, _, busy, milliseconds = np.array(rows, dtype=float).T
@@ -396,7 +382,7 @@ def workers() -> None:
     right.legend()
 
 
-FIGURES: dict[str, Callable[[], None]] = {
+FIGURES: dict[str, Callable[[Any], None]] = {
     "choosing": choosing,
     "gcws": gcws,
     "darts": darts,
@@ -410,16 +396,14 @@ FIGURES: dict[str, Callable[[], None]] = {
 
 
 def main(names: list[str]) -> None:
-    """Draw the figures of these names, or all."""
-    mpl.use("Agg")
+    """Draw the figures of these names, or all, for light and for dark pages."""
     IMAGES.mkdir(exist_ok=True)
     for name in names or FIGURES:
-        with mpl.rc_context(STYLE):
-            FIGURES[name]()
-            path = IMAGES / f"{name}.png"
-            plt.savefig(path, metadata={"Software": None})
-            plt.close()
-        print(path, f"{path.stat().st_size / 1000:.0f} kB")
+        picture = Picture(name, name, lambda figure, _, paint=FIGURES[name]: paint(figure), {}, name, height=6.2)
+        for style in (LIGHT, DARK):
+            path = IMAGES / f"{name}-{style.name}.png"
+            path.write_bytes(draw(picture, style))
+            print(path, f"{path.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_figures__are_drawn_and_shown(figures, monkeypatch, tmp_path, capsys):
     shown = {
         name
         for page in FIGURES.parent.parent.glob("*/*.md")
-        for name in re.findall(r"images/(\w+\.png)", page.read_text())
+        for name in re.findall(r"images/([\w-]+\.png)", page.read_text())
     }
     assert drawn <= shown
     assert len(capsys.readouterr().out.splitlines()) == len(drawn)

@@ -16,7 +16,7 @@ from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, Pred
 
 from dkfeat.html import render
 from dkfeat.learn.explanation import Explanation
-from dkfeat.plot import ExplanationDisplay, check_plots, draw
+from dkfeat.plot import DARK, LIGHT, ExplanationDisplay, check_plots, draw, style_of
 from dkfeat.store.outputs import check_folder, write_output
 
 LARGEST_CELLS = 50
@@ -97,18 +97,14 @@ class Evaluation:
         """
         root = check_report_folder(folder, overwrite=overwrite)
         pictures = _pictures(self)
-        for name, (png, _) in pictures.items():
-            write_output(root / f"{name}.png", png)
+        for name, ((light, _), _) in pictures.items():
+            write_output(root / f"{name}.png", light)
         facts = self.to_mapping()
-        figures = {name: value for name, value in facts.items() if isinstance(value, float | int)}
-        if not self.n_unknown:
-            del figures["rows_of_unknown_label"]
         page = render(
             "evaluation.html",
             title=title,
-            figures=[{"figure": name.replace("_", " "), "value": value} for name, value in figures.items()],
-            pictures=pictures.values(),
-            classes=facts["per_class"],
+            found=self,
+            pictures=pictures,
             most_classes=TABLE_ROWS,
             explanation=self._explained_rows(),
             errors=[cell for cell in facts["confusion"] if cell["label"] != cell["prediction"]][:CELLS_SHOWN],
@@ -146,16 +142,31 @@ def check_report_folder(folder: str | PathLike[str], *, inputs: Sequence[str] = 
     return check_folder(folder, _FILES, kind="an evaluation", inputs=inputs, overwrite=overwrite)
 
 
-def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:
-    """Draw the plots: PNG and description of each, by the name of its file."""
-    pictures: dict[str, tuple[bytes, str]] = {}
+def _pictures(found: Evaluation) -> dict[str, tuple[list[bytes], str]]:
+    """Draw the plots: PNG for light and for dark pages, and description of each, by the name of its file."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+    from matplotlib.ticker import AutoLocator
+
+    pictures: dict[str, tuple[list[bytes], str]] = {}
 
     def add(name: str, title: str, display: Any, size: tuple[float, float] = (6.0, 4.2), **options: Any) -> None:
         def paint(axes: Any) -> None:
+            style = style_of(axes)
+            if name == "confusion":
+                options["cmap"] = LinearSegmentedColormap.from_list(name, [style.paper, style.colors[0]])
             display.plot(ax=axes, **options)
             axes.set_title(title)
+            axes.grid(visible=name != "confusion")
+            if name == "predicted":
+                axes.xaxis.set_major_locator(AutoLocator())
+                axes.yaxis.set_major_locator(AutoLocator())
+            for line in axes.lines:
+                if to_hex(line.get_color()) == "#000000":  # reference lines of scikit-learn
+                    line.set_color(style.muted)
+            if axes.get_legend():
+                axes.legend()
 
-        pictures[name] = draw(paint, *size), title
+        pictures[name] = [draw(paint, *size, style=style) for style in (LIGHT, DARK)], title
 
     labels = [str(entry["label"]) for entry in found.per_class]
     of_mean, prefix = ("", "") if found.task == "binary" else (", mean over the classes", "macro_")
@@ -164,10 +175,10 @@ def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:
         for actual, predicted, rows in found.confusion:
             counts[actual, predicted] = rows
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        side, turn = 3.6 + 0.24 * len(labels), "vertical" if len(labels) > 8 else "horizontal"
+        side, turn = 3.2 + 0.2 * len(labels), "vertical" if len(labels) > 8 else "horizontal"
         options = {
-            "cmap": "Blues",
             "xticks_rotation": turn,
+            "colorbar": len(labels) > 12,
             "include_values": len(labels) <= 12,
             "values_format": ".2f",
         }
@@ -186,13 +197,15 @@ def _pictures(found: Evaluation) -> dict[str, tuple[bytes, str]]:
         add("calibration", "Calibration", CalibrationDisplay(true, expected, expected))
     if len(found.sample):
         display = PredictionErrorDisplay(y_true=found.sample[:, 0], y_pred=found.sample[:, 1])
-        add("predicted", "Predictions by labels", display, kind="actual_vs_predicted")
-        add("residuals", "Errors of predictions", display, kind="residual_vs_predicted")
+        dots: Any = {"scatter_kwargs": {"color": "C0", "alpha": 0.25, "s": 10, "linewidths": 0}}
+        add("predicted", "Predictions by labels", display, kind="actual_vs_predicted", **dots)
+        add("residuals", "Errors of predictions", display, kind="residual_vs_predicted", **dots)
     if not isinstance(explanation := found.explanation, str):
 
         def paint_bars(axes: Any) -> None:
             ExplanationDisplay.from_explanation(explanation, n_columns=CELLS_SHOWN, ax=axes)
 
         height = 1.0 + 0.26 * min(len(explanation.columns), CELLS_SHOWN)
-        pictures["explanation"] = draw(paint_bars, height=height), "Importances of columns"
+        drawn = [draw(paint_bars, height=height, style=style) for style in (LIGHT, DARK)]
+        pictures["explanation"] = drawn, "Importances of columns"
     return pictures
