@@ -49,11 +49,13 @@ class Style:
     @property
     def settings(self) -> Any:
         """Settings of matplotlib for pictures of this style."""
-        from matplotlib import cycler, rc_params_from_file
+        from matplotlib import rc_params_from_file, rcsetup
 
-        colors = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), self.ink)
+        colors: dict[str, Any] = dict.fromkeys(
+            ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), self.ink
+        )
         colors |= {"axes.facecolor": self.paper, "figure.facecolor": self.paper, "axes.edgecolor": self.muted}
-        colors |= {"grid.color": self.grid, "axes.prop_cycle": cycler(color=self.colors)}
+        colors |= {"grid.color": self.grid, "axes.prop_cycle": rcsetup.cycler(color=self.colors)}
         return rc_params_from_file(_SETTINGS, use_default_template=False) | colors
 
 

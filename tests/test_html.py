@@ -20,13 +20,13 @@ def evaluation_page(text):
 def test_pages__escape_everything_that_is_told():
     made = evaluation_page(HOSTILE)
     assert "<script" not in made
-    assert made.count("&lt;script&gt;") == 12
+    assert made.count("&lt;script&gt;") == 14
 
 
 def test_pages__have_no_control_characters():
     made = evaluation_page("red \x1b[31m\u202e\x00\udcff")
     assert made.replace("\n", "").isprintable()
-    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 12
+    assert made.count(r"red \x1b[31m\u202e\x00\udcff") == 13
 
 
 @pytest.mark.parametrize(

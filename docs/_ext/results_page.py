@@ -1,4 +1,4 @@
-"""The page of the papers' experiments, if it is there: HTML for plain viewers becomes what a theme knows."""
+"""Pages whose HTML for plain viewers becomes what a theme knows; and that of the papers' experiments, if it is there."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def adapted(text: str) -> str:
 
 
 def read(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Adapt the page, or take it out of the contents where it is not."""
-    if docname == "results":
-        source[0] = adapted(source[0])
+    """Adapt a page, and take that of the experiments out of the contents where it is not."""
+    source[0] = adapted(source[0])
     if docname == "index" and not (Path(app.srcdir) / "results.md").exists():
         source[0] = source[0].replace("\nresults\n", "\n")
 

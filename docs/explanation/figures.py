@@ -142,7 +142,7 @@ def fourier_features(figure: Any) -> None:
         left.plot(rho, fourier.rff_variance(rho, gamma), "--", color=colour, label=f"RFF, γ = {gamma:g}")
         left.plot(rho, fourier.nrff_variance(rho, gamma), color=colour, label=f"NRFF, γ = {gamma:g}")
         for normalize, marker in ((False, "s"), (True, "o")):
-            left.plot(at, _rbf_errors(at, gamma, normalize=normalize), marker, color=colour, mfc="white")
+            left.plot(at, _rbf_errors(at, gamma, normalize=normalize), marker, color=colour, mfc="none")
     left.set(xlabel="cosine ρ", ylabel="k × variance", title="Theorems 2 and 3; marks: measured at k = 64")
     left.legend()
     projections = ("dense", "circulant", "alternating_circulant", "fastfood", "orthogonal")

@@ -54,7 +54,7 @@ def test_figures__are_drawn_and_shown(figures, monkeypatch, tmp_path, capsys):
     figures.main([])
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {path.name for path in (FIGURES.parent / "images").iterdir()}
-    assert all((tmp_path / name).stat().st_size > 20_000 for name in drawn)
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in drawn)
     shown = {
         name
         for page in FIGURES.parent.parent.glob("*/*.md")

@@ -217,9 +217,10 @@ def test_evaluate__writes_pictures_and_one_page(trained, tmp_path):
         assert data.startswith(b"\x89PNG")
         assert data == (tmp_path / "b" / name).read_bytes()
     text = (tmp_path / "a" / "evaluation.html").read_text()
-    assert len(re.findall('<img alt="[^"]+" src="data:image/png;base64,[^"]+"', text)) == len(names) + 1
+    pictures = re.findall('srcset="(data:image/png;base64,[^"]+)">\n<img alt="[^"]+" src="([^"]+)"', text)
+    assert len({png for both in pictures for png in both}) == 2 * len(names) + 2  # for dark and for light pages
     assert text.count("<h3>Row ") == 5
-    assert "shards keep codes or predictions and no rows" in (tmp_path / "b" / "evaluation.html").read_text()
+    assert "Shards keep codes or predictions and no rows" in (tmp_path / "b" / "evaluation.html").read_text()
     assert not re.search(r"<(script|link|iframe)|https?://|unknown label", text)
 
 
