@@ -1,4 +1,4 @@
-"""Pages whose HTML for plain viewers becomes what a theme knows; and that of the papers' experiments, if it is there."""
+"""Pages of HTML for plain viewers become what a theme knows; the papers' experiments may be missing."""
 
 from __future__ import annotations
 
