@@ -32,8 +32,10 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_design",  # cards and tabs
     "sphinx_gallery.gen_gallery",
-    "benchmark_marks",  # these five are in _ext
+    "benchmark_marks",  # these six are in _ext
+    "changes_page",
     "command_help",
     "mathml",
     "results_page",
@@ -86,7 +88,13 @@ html_search_scorer = str(HERE / "_ext" / "search_scorer.js")
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+html_favicon = "_static/logo-light.svg"
+html_theme_options = {
+    "light_logo": "logo-light.svg",
+    "dark_logo": "logo-dark.svg",
+    "navigation_with_keys": True,
+    "top_of_page_buttons": [],
+}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

@@ -50,7 +50,7 @@ NOT_RUN = {
     "source .venv": "as pip install",
     ".venv/bin/pip install": "as pip install",
     "make bench": "a long measurement; tests/benchmarks runs its scripts on a few rows",
-    "dkfeat featurize 'days/*.svm.gz'": "clusters of several machines; tests/engine/clusters has them in small",
+    "dkfeat featurize 'days/*.parquet'": "clusters of several machines; tests/engine/clusters has them in small",
 }
 """Commands that begin like this are not run, for this reason."""
 
