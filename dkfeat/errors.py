@@ -30,7 +30,7 @@ from functools import partial
 from os import PathLike
 from typing import Any, ClassVar
 
-from dkfeat.messages import without_secrets
+from dkfeat.messages import in_parameters, without_secrets
 
 _MOST_CAUSES = 20
 
@@ -51,6 +51,10 @@ class DkfeatError(Exception):
     def __init__(self, message: str = "") -> None:
         super().__init__(without_secrets(message))
         _hide_secrets(sys.exception())
+
+    def __str__(self) -> str:
+        """Return the message without flags of the command line, which `args` has."""
+        return in_parameters(super().__str__())
 
     def add_note(self, note: str) -> None:
         """Add a line below the message."""

@@ -34,7 +34,7 @@ _VALUE = rf"([?&#]([^=?&#\s]+)=)[^&\s]+?{_END}"
 _SECRET_NAME = r"(?i)sig|token|secret|key|pass|pwd|cred|sas|auth"
 
 
-def close(name: str, known: Sequence[str]) -> str | None:
+def close(name: str, known: Sequence[str], cutoff: float = 0.5) -> str | None:
     """Find the known name that is nearest, or None if none is near.
 
     Examples
@@ -42,7 +42,7 @@ def close(name: str, known: Sequence[str]) -> str | None:
     >>> close("gcsw", ["gcws", "fourier"]), close("x", ["gcws", "fourier"])
     ('gcws', None)
     """
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return near[0] if near else None
 
 
@@ -78,6 +78,32 @@ def percent(share: float) -> str:
     ('97.0%', '99.9%', '100.0%')
     """
     return f"{floor(1000 * share + 1e-9) / 1000:.1%}"
+
+
+_FLAG = r" \((--[a-z][^()]*)\)"
+_PARAMETER = r"""(?:dkfeat\.)?\w+(?:=(?:"[^"]*"|'[^']*'|[^\s,;()]*(?:\([^()]*\))?))?"""
+
+
+def in_parameters(text: str) -> str:
+    """Leave the flags of the command line out of a message that names both them and the parameters of Python.
+
+    Examples
+    --------
+    >>> in_parameters('pass on_bad_row="quarantine" (--on-bad-row quarantine) or raise max_bad_rows (--max-bad-rows)')
+    'pass on_bad_row="quarantine" or raise max_bad_rows'
+    """
+    return re.sub(_FLAG, "", text)
+
+
+def in_flags(text: str) -> str:
+    """Leave the parameters of Python out of such a message.
+
+    Examples
+    --------
+    >>> in_flags('pass on_bad_row="quarantine" (--on-bad-row quarantine) or raise max_bad_rows (--max-bad-rows)')
+    'pass --on-bad-row quarantine or raise --max-bad-rows'
+    """
+    return re.sub(_PARAMETER + _FLAG, r"\1", text)
 
 
 def counted(number: int, noun: str, *verbs: str) -> str:

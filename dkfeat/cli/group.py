@@ -21,7 +21,7 @@ import click
 from dkfeat.cli.output import QUIET
 from dkfeat.cli.terminal import guarded_stderr, sign_of_life, wrapped
 from dkfeat.errors import DkfeatError, ParquetError, ParseError
-from dkfeat.messages import close, nearest, printable_lines, read_number
+from dkfeat.messages import close, in_flags, in_parameters, nearest, printable_lines, read_number
 
 if TYPE_CHECKING:
     from dkfeat.cli.output import LogLines
@@ -39,6 +39,7 @@ _NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
 PATHS = {"CONF", "DIR", "DIR|FILE", "FILE", "FILES", "MODEL", "RUN", "SHARDS", "SOURCE", "SOURCE2", "TARGET"}
 """Metavars, and names of arguments, that mark paths, globs and URLs."""
 
+_OTHER_NAMES = {"random-state": "seed", "target": "out", "output": "out"}
 LOG = "dkfeat.log"
 """Key in `click.Context.meta` of the `LogLines`, whose JSON lines replace text on standard error."""
 LONGEST = 10_000
@@ -138,7 +139,8 @@ def log_of(ctx: click.Context) -> LogLines | None:
 
 def text_of(error: BaseException) -> str:
     """Return the text of an error, with its notes."""
-    return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+    text = str(error.args[0] if isinstance(error, DkfeatError) else error)
+    return "; ".join([text or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
 class _Terminated(BaseException):
@@ -308,10 +310,18 @@ def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
 
 
 def _with_flags(ctx: click.Context, text: str) -> str:
-    """Replace names of settings in a message by the flags of a command."""
-    if "conf" not in ctx.params and not ctx.params.get("cluster"):  # else the names may be keys of a file
-        for name in {"n_workers", "threads_per_worker", "memory_limit"} & ctx.params.keys():
-            text = re.sub(rf"(?<![\w./-]){name}(?![\w/-]|\.\w)", "--" + name.replace("_", "-"), text)
+    """Replace names of settings in a message by the flags of a command; those of a job file are its keys."""
+    if "conf" in ctx.params:
+        return in_parameters(text)
+    flags = {str(option.name): option for option in ctx.command.params if isinstance(option, click.Option)}
+    flags |= {of: flags[name] for name, of in {"seed": "random_state", "out": "target"}.items() if name in flags}
+    for name in ("n_workers", "threads_per_worker", "memory_limit") if ctx.params.get("cluster") else ():
+        flags.pop(name, None)  # its file has keys of these names
+    text = re.sub(r"\bmap\.params\.(?=\w)", "", in_flags(text))
+    for name in flags.keys() & set(re.findall(r"\w+", text)):
+        end = r"(?![\w/-]|\.\w)" if "_" in name else "(?==)"  # words of prose are also names
+        end = "=True" if flags[name].is_flag else end
+        text = re.sub(rf"(?<![\w./-]){name}{end}", flags[name].opts[0], text)
     return text
 
 
@@ -349,11 +359,9 @@ def _one_line_usage(named: Callable[[], click.Context] | None = None) -> Iterato
         if isinstance(error, click.MissingParameter) and error.param is not None:
             message = f"{_name(error.param)} must be given"
         elif isinstance(error, click.BadParameter) and error.param is not None:
-            message = f"{_name(error.param)}: {error.message.removesuffix('.')}"
+            message = f"{_name(error.param)}: {error.message.removesuffix('.')}".replace("integer range", "integer")
         elif isinstance(error, click.NoSuchOption) and ctx is not None:
-            near = close(error.option_name.lstrip("-"), _options(ctx))
-            message = f"there is no option {error.option_name!r}"
-            message += "" if near is None else f"; did you mean '--{near}'?"
+            message = f"there is no option {error.option_name!r}{_similar(ctx, error.option_name.lstrip('-'))}"
         raise _UsageError(message, ctx) from None
 
 
@@ -362,11 +370,16 @@ def _name(parameter: click.Parameter) -> str:
     return parameter.opts[0] if isinstance(parameter, click.Option) else str(parameter.name).upper()
 
 
-def _options(ctx: click.Context) -> list[str]:
-    """Names of the options in a command's help page, without their dashes."""
-    options = [option for option in ctx.command.get_params(ctx) if isinstance(option, click.Option)]
-    flags = [flag for option in options if not option.hidden for flag in (*option.opts, *option.secondary_opts)]
-    return [flag.removeprefix("--") for flag in flags if flag.startswith("--")]
+def _similar(ctx: click.Context, name: str) -> str:
+    """End of a message about an unknown option: suggests a similar one, or one whose help has its words."""
+    options = [each for each in ctx.command.get_params(ctx) if isinstance(each, click.Option) and not each.hidden]
+    flags = {flag: each for each in options for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--")}
+    found = _OTHER_NAMES.get(name) or close(name, [flag.removeprefix("--") for flag in flags], cutoff=0.6)
+    words = re.compile(re.escape(name).replace("\\-", "[- ]"), re.IGNORECASE)
+    if found is None or f"--{found}" not in flags:
+        with_words = (flag for flag, each in flags.items() if words.search(" ".join(each.get_help_record(ctx) or ())))
+        found = next(with_words, "").removeprefix("--")
+    return f"; did you mean '--{found}'?" if found else ""
 
 
 @contextmanager

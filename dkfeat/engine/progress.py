@@ -206,7 +206,11 @@ def _bar(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], obj
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
     with LiveBars(*columns, console=Console(file=stream), refresh_per_second=4) as bars:
         task = bars.add_task(stage.state.stage, total=total, pace="")
-        yield lambda _: None
+        try:
+            yield lambda _: None
+        except BaseException:
+            bars.live.transient = True  # no bar above the error
+            raise
         bars.update(task, completed=total, pace=stage.state.totals)
 
 

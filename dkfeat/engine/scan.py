@@ -256,7 +256,8 @@ def suggesting_quarantine(source: Source) -> Iterator[None]:
     try:
         yield
     except (ParseError, ParquetError) as error:
-        is_of_row = error.row is not None if isinstance(error, ParquetError) else error.line is not None
+        # a first line that cannot be read is mostly that of another format
+        is_of_row = error.row is not None if isinstance(error, ParquetError) else (error.line or 1) > 1
         # an overlong line cannot be quarantined, because its end is not searched for
         can_be_set_aside = is_of_row and "max_line_bytes" not in error.reason
         if source.can_quarantine and source.on_bad_row == "raise" and can_be_set_aside:

@@ -119,7 +119,7 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
     if data.classes is None:
         raise ConfigError(
             "the shards' labels take more than 10,000 values, too many for classes; if they are quantities, train a "
-            "regression: task='regression', --task regression"
+            "regression: task='regression' (--task regression)"
         )
     return "binary" if len(data.classes) == 2 else "multiclass"
 

@@ -162,7 +162,7 @@ def search(
         raise ConfigError(
             "method='graph' (--method graph) finds the neighbours of all rows; leave out the queries, or it"
         )
-    option = "rerank, such as 100 (--rerank 100)"
+    option = "rerank=100 (--rerank 100)"
     rows = rows_to_compare(data, source, storage_options, is_exact=rerank is not None, option=option)
     settings = {
         "n_neighbors": n_neighbors,

@@ -57,6 +57,23 @@ def compression_of_magic(head: bytes) -> str | None:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
+def not_read(path: str) -> str:
+    r"""End of a message about a file of another format: the formats, and a command that converts a CSV or JSON array.
+
+    Examples
+    --------
+    >>> print(not_read("day.csv"))
+    dkfeat reads Parquet, JSON lines and LIBSVM text; this command writes a CSV or JSON array as Parquet:
+      python -c "import duckdb; duckdb.sql(\"COPY (FROM 'day.csv') TO 'day.parquet'\")"
+    """
+    folder, slash, name = path.rpartition("/")
+    target = f"{folder}{slash}{name.partition('.')[0].replace('*', '')}.parquet"
+    return (
+        "dkfeat reads Parquet, JSON lines and LIBSVM text; this command writes a CSV or JSON array as Parquet:\n"
+        f"""  python -c "import duckdb; duckdb.sql(\\"COPY (FROM '{path}') TO '{target}'\\")\""""
+    )
+
+
 class DecompressedStream:
     """Stream of the content of a compressed file, in memory that does not depend on the compression ratio.
 

@@ -315,6 +315,6 @@ def _check_magic(file: SourceFile, head: bytes) -> None:
 def _folder_error(path: str) -> SourceNotFoundError:
     where = printable(path)
     return SourceNotFoundError(
-        f"{where} is a folder; name files or a pattern such as {where.rstrip('/')}/*.svm or *.jsonl, or read its "
+        f"{where} is a folder; name files or a pattern such as '{where.rstrip('/')}/*.svm' or '*.jsonl', or read its "
         "Parquet files with dkfeat.ParquetSource (--format parquet)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
@@ -21,6 +22,7 @@ FORMATS = {
     "jsonl": "dkfeat.sources.json_lines:JsonLinesSource",
 }
 """Module and class of each format; the first is that of paths which no other format recognises."""
+_OTHER = re.compile(r"(?i)\.(csv|tsv|xlsx?)(\.(gz|bz2|xz|zst))?$")
 
 
 def format_class(name: str) -> type[Any]:
@@ -57,10 +59,16 @@ def format_of(paths: Sequence[str]) -> str:
     ('parquet', 'libsvm')
     """
     default, *others = FORMATS
+    for path in paths:
+        if other := _OTHER.search(path):
+            from dkfeat.sources.contents import not_read  # late: help pages need none of it
+
+            where = printable(path)
+            raise ConfigError(f"{where} is {other[1].upper()} by its name; {not_read(where)}")
     found = {next((name for name in others if format_class(name).recognises([path])), default): path for path in paths}
     if len(found) > 1:
         shown = ", ".join(f"{name} (such as {printable(path)})" for name, path in found.items())
-        raise ConfigError(f"the paths are of several formats, {shown}; give those of one, or pass --format (format=)")
+        raise ConfigError(f"the paths are of several formats, {shown}; give those of one, or format= (--format)")
     return next(iter(found))
 
 
@@ -126,8 +134,9 @@ def _own_options(name: str, paths: Sequence[str], options: Mapping[str, Any]) ->
         others = [of for of in FORMATS if known[of].keys() >= set(foreign)]
         to_do = "leave it out" if others else nearest(foreign[0], list(known[name]), "options")
         if others and name == next(iter(FORMATS)):
-            to_do = f"pass --format {' or '.join(others)} (in a job file, format: {others[0]})"
-        raise ConfigError(f"{printable(paths[0])} is read as {name}, which has no option {', '.join(foreign)}; {to_do}")
+            to_do = "leave it out or, for files of another format, name that by format= (--format)"
+        shown = ", ".join(f"{option} (--{option.replace('_', '-')})" for option in foreign)
+        raise ConfigError(f"{printable(paths[0])} is read as {name}, which has no option {shown}; {to_do}")
     return given
 
 

@@ -21,7 +21,7 @@ from dkfeat.blocks import BadRow, SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, ParseError
 from dkfeat.filesystems.urls import identifying
 from dkfeat.messages import counted, logger_of, printable
-from dkfeat.sources.contents import COMPRESSIONS, check_unchanged, open_content
+from dkfeat.sources.contents import COMPRESSIONS, check_unchanged, not_read, open_content
 from dkfeat.sources.libsvm.parser import NO_LIMIT, parse_error, quoted
 from dkfeat.sources.lines import LineTooLongError, LineWindow, cut_text, line_table
 from dkfeat.sources.options import parse_size
@@ -176,7 +176,7 @@ class JsonLinesSource(TabularSource):
             text = head.lstrip()
             line = text.partition(b"\n")[0] + b"\n"
             if text and (reason := _parsed([line], nothing)[1]):
-                reason += "; JSON of other shape, such as an array, is converted by jq -c '.[]' for instance"
+                reason += f"; {not_read(printable(file.url))}"
             if text and (reason := reason or _reason(line, nothing)):
                 raise parse_error(reason, file, len(head) - len(text), 1, self.storage_options)
         raise self.column_error(files[0], None, "it has no columns; name them by types= (--types), or add rows")

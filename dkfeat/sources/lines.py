@@ -23,7 +23,7 @@ LINE = "line"
 """Column of lines of text, in `Source.stored_rows`."""
 _TAIL_BYTES = 1 << 16  # read at a time after the end of the range, to find the end of its last line
 _CR = 13
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 def line_table(lines: Sequence[bytes]) -> pa.Table:
@@ -169,8 +169,8 @@ class LineWindow:
     def _set_end(self, end: int) -> bool:
         if self._has_bom:
             self._has_bom = False
-            if self._buffer.startswith(_BOM) and end > len(_BOM):
-                self.begin = len(_BOM)  # `consume` still returns it
+            if self._buffer.startswith(BOM) and end > len(BOM):
+                self.begin = len(BOM)  # `consume` still returns it
         self.end = end
         return True
 

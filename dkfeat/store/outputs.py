@@ -78,7 +78,7 @@ def check_outputs(
     if existing and not overwrite and not any(map(_has_mark, existing)):
         raise ConfigError(
             f"{printable(str(existing[0]))} exists and is not recognised as an earlier result of dkfeat; choose "
-            "another name, remove the file or, if there is this option, pass --overwrite (in Python overwrite=True)"
+            "another name, remove the file or, if there is this option, pass overwrite=True (--overwrite)"
         )
     return paths
 

@@ -227,14 +227,29 @@ def test_mistakes__exit_2_without_a_traceback(arguments, words, tmp_path, monkey
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b,label\n1,2,0\n", "'a,b,label'; if this is CSV, write it as Parquet"),
-        ('{"a":1,"b":2}\n', """'{"a":1,"b":2}'; if this is JSON lines, pass --format jsonl"""),
+        (
+            "a,b,label\n1,2,0\n",
+            "'a,b,label'; dkfeat reads Parquet, JSON lines and LIBSVM text; this command writes a CSV",
+        ),
+        ('{"a":1,"b":2}\n', """'{"a":1,"b":2}'; JSON lines are read by --format jsonl\n"""),
+        ("spam 1:1\n", "'spam'; words can be labels in Parquet and JSON lines\n"),
+        ("1,2 1:1\n", "'1,2'; lists of labels are read with --multilabel\n"),
+        ("Once upon a time\n", "'Once'; dkfeat reads Parquet, JSON lines and LIBSVM text, whose lines are such as"),
     ],
 )
 def test_other_text__is_named_as_what_it_may_be(text, words, tmp_path):
-    (tmp_path / "rows.csv").write_text(text)
-    outcome = run("featurize", tmp_path / "rows.csv", "--out", tmp_path / "out", status=2)
-    assert f"rows.csv:1:1: expected a number as label, got {words}" in outcome.stderr
+    (tmp_path / "rows.txt").write_text(text)
+    outcome = run("featurize", tmp_path / "rows.txt", "--out", tmp_path / "out", status=2)
+    assert f"rows.txt:1:1: expected a number as label, got {words}" in outcome.stderr
+    assert "quarantine" not in outcome.stderr
+
+
+def test_csv__is_answered_by_the_command_that_converts_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("x,label\n" + "1.5,0\n2.5,1\n" * 20)
+    command = run("plan", "rows.csv", status=2).stderr.splitlines()[-1]
+    subprocess.run(command.replace("python", sys.executable, 1), shell=True, check=True)
+    run("featurize", "rows.parquet", "--out", "features", "--n-components", "8")
 
 
 @pytest.mark.parametrize("command", ["abort", "clean", "inspect", "quarantine", "report", "status", "train", "verify"])

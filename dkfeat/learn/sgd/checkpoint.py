@@ -25,7 +25,7 @@ from dkfeat.store.storage.base import passed
 from dkfeat.store.storage.local import LocalStorage
 
 CURRENT, FORMER = CHECKPOINT_FILES
-FROM_START = "start again with checkpoint=dkfeat.Target(folder, resume=False), --no-resume"
+FROM_START = "start again with checkpoint=dkfeat.Target(folder, resume=False) (--no-resume)"
 FORMAT = 1
 EVERY_SECONDS = 30.0
 """Minimum time between two checkpoints."""

@@ -18,8 +18,8 @@ from dkfeat.compiled import libsvm as loop
 from dkfeat.errors import ParseError
 from dkfeat.messages import printable, show_label
 from dkfeat.sources.base import Source
-from dkfeat.sources.contents import check_unchanged, open_content
-from dkfeat.sources.lines import LineTooLongError, LineWindow
+from dkfeat.sources.contents import check_unchanged, not_read, open_content
+from dkfeat.sources.lines import BOM, LineTooLongError, LineWindow
 from dkfeat.sources.options import parse_size
 from dkfeat.sources.pieces import LABEL_NOT_ALLOWED, MOST_BAD_ROWS, cut_message, shown_text
 from dkfeat.validation import rounding
@@ -28,8 +28,6 @@ _SHOWN_CHARACTERS = 60
 _COUNT_BYTES = 1 << 20
 MOST_COUNTED_BYTES = 1 << 26  # more is not read again for the number of a line in a warning
 _TOKEN = re.compile(rb"[^ \t\r\n#]{0,%d}" % (4 * _SHOWN_CHARACTERS + 1))  # UTF-8 has at most four bytes per character
-_COMMAS = "if this is CSV, write it as Parquet; if labels are lists, pass multilabel=True (--multilabel)"
-_JSON = "if this is JSON lines, pass --format jsonl, or dkfeat.JsonLinesSource"
 
 _MESSAGES = {
     loop.BAD_LABEL: "expected a number as label, got {token}",
@@ -118,18 +116,30 @@ def message_of(
     unprintable = next((byte for byte in token if byte < 32 or byte > 126), None)
     if unprintable is not None and status in _TEXT_EXPECTED:
         return f"this is not LIBSVM text: byte 0x{unprintable:02X} in {shown}"
-    has_commas = not rules.multilabel and b"," in token
-    hint = f"; {_JSON}" if token.startswith(b"{") else f"; {_COMMAS}" if has_commas else ""
     if status in (loop.HUGE_INDEX, loop.INDEX_RANGE) and n_features in (None, 2**63 - 1):
         return f"{shown} is beyond the highest index that any source can have, {rules.highest:,}"
     return _MESSAGES[status].format(
-        token=shown + (hint if status == loop.BAD_LABEL else ""),
+        token=shown,
         n_features="not given" if n_features is None else f"{n_features:,}",
         highest=rules.highest,
         last=last,
         dtype=dtype,
         remedy='; pass dtype="float64" if the value is correct' if dtype == "float32" else "",
     )
+
+
+def other_format(text: bytes, path: str) -> str:
+    """End of a message about the first line of a file, which is no LIBSVM text."""
+    line = text.split(b"\n", 1)[0]
+    if line.startswith(b"{"):
+        return "; JSON lines are read by dkfeat.JsonLinesSource (--format jsonl)"
+    if labels := re.match(rb"(\S+) +\d+:", line):
+        is_list = b"," in labels[1]
+        words = "" if _NUMBER.fullmatch(labels[1]) else "; words can be labels in Parquet and JSON lines"
+        return "; lists of labels are read with multilabel=True (--multilabel)" if is_list else words
+    if re.search(rb"[,;\t]", line) and not re.search(rb"[\x00-\x08]", line):
+        return f"; {not_read(path)}"
+    return "; dkfeat reads Parquet, JSON lines and LIBSVM text, whose lines are such as '+1 3:0.5 7:2'"
 
 
 def _token(text: memoryview, start: int) -> bytes:
@@ -492,7 +502,10 @@ class SplitParser:
             message = message_of(status, window.view, start, rules, last, options.n_features, options.dtype)
             if self._allowed is not None and REASONS[status] == LABEL_NOT_ALLOWED:
                 message = self._not_allowed(token_at(window.view, start))
-            fault = Fault(line, start, REASONS[status], message)
+            hint = ""
+            if status in _TEXT_EXPECTED and window.origin + line <= len(BOM):
+                hint = other_format(bytes(window.view[line:end]), printable(self.file.url))
+            fault = Fault(line, start, REASONS[status], message, hint)
         return status == loop.FULL, fault
 
     def _fault_of_labels(self, first: int, begin: int) -> Fault | None:

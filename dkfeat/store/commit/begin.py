@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logger_of(__name__)
 
-KEEP = 'on_changed_source="keep", --on-changed-source keep'
+KEEP = 'on_changed_source="keep" (--on-changed-source keep)'
 _SHOWN = 5
 
 

@@ -58,7 +58,7 @@ def extend_log(storage: Storage, manifest: Manifest) -> None:
             raise CommitError(
                 f"{storage.url}/{last} is damaged, or another program wrote it, which must only read this Delta table; "
                 f"{manifest.name} is committed and not in the log. Check the shards with `dkfeat verify {storage.url}`"
-                f", remove the folder {DELTA}, and begin it anew with delta=True, --delta"
+                f", remove the folder {DELTA}, and begin it anew with delta=True (--delta)"
             )
         _, number, listed = map(int, found.groups())
         if number < manifest.number:
