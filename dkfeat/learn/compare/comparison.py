@@ -51,7 +51,7 @@ class Result:
     validation_accuracy: float | None = None
     """Accuracy, on the held-out training rows, of the model with this C fitted to the other training rows."""
     wrong: tuple[int, ...] = field(default=(), repr=False)
-    """Numbers, among the held-out rows, of those whose predicted label is wrong; empty for exact kernel machines."""
+    """Numbers, among the held-out rows, of those whose predicted label is wrong."""
     C: float
     """Chosen weight of the losses against the penalty."""
     gamma: float | None = None
