@@ -317,7 +317,7 @@ def _with_flags(ctx: click.Context, text: str) -> str:
     flags |= {of: flags[name] for name, of in {"seed": "random_state", "out": "target"}.items() if name in flags}
     for name in ("n_workers", "threads_per_worker", "memory_limit") if ctx.params.get("cluster") else ():
         flags.pop(name, None)  # its file has keys of these names
-    text = re.sub(r"\bmap\.params\.(?=\w)", "", in_flags(text))
+    text = re.sub(r"\b(map\.params|training)\.(?=\w)", "", in_flags(text))
     for name in flags.keys() & set(re.findall(r"\w+", text)):
         end = r"(?![\w/-]|\.\w)" if "_" in name else "(?==)"  # words of prose are also names
         end = "=True" if flags[name].is_flag else end

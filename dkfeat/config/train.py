@@ -234,6 +234,8 @@ class TrainConfig(Settings):
     """Model to continue from, on shards of its map; by default for five epochs, with its loss."""
     out: str | None = None
     """Folder to save the model in, or its URL."""
+    overwrite: bool = False
+    """Replace a model in this folder that was trained with other settings; with `init` this is not needed."""
     solver: SGD | Liblinear = field(default_factory=SGD)
     """Name of the solver, sgd or liblinear; its options are keys of the same mapping."""
     checkpoint: str | None = None
@@ -258,6 +260,14 @@ class TrainConfig(Settings):
         with errors_at(place):
             kind, options = split_solver_options(mapping.get("solver", "sgd"), options)
         return replace(made, solver=kind.from_mapping(options, place=place))
+
+
+def settings_of(solver: SGD | Liblinear, seed: int) -> dict[str, Any]:
+    """Options of a training that determine its model besides the rows, of the solver those that are not defaults."""
+    name = next(name for name, kind in SOLVERS.items() if type(solver) is kind)
+    given = {item.name: getattr(solver, item.name) for item in fields(solver) if item.name != "loaders"}
+    defaults = {item.name: item.default for item in fields(solver)}
+    return {"solver": name, "random_state": seed} | {k: value for k, value in given.items() if value != defaults[k]}
 
 
 def several(value: Any) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ import io
 import math
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -19,7 +19,7 @@ from scipy.special import expit, log_expit
 
 from dkfeat.archives import pack_arrays, unpack_array
 from dkfeat.blocks import PackedCodes
-from dkfeat.canonical import parse_object, typed
+from dkfeat.canonical import dumps, parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
 from dkfeat.learn.scores import Entry, Score, predictions_of
@@ -150,6 +150,30 @@ def check_target(
     if state is not None and root in (state, *state.parents):
         raise ConfigError(f"the checkpoint {checkpoint} is in the folder of the model, {folder}; choose another folder")
     check_model_folder(target)
+
+
+def check_replaces(
+    folder: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None,
+    map_spec: Mapping[str, Any],
+    training: Mapping[str, Any],
+) -> None:
+    """Check that a folder has no model of another map or of other settings; `training` may hold them.
+
+    Raises
+    ------
+    SpecConflictError
+        If it has; the message lists the differences.
+    """
+    from dkfeat.engine.resolve import must_agree  # late: models are loaded without it
+
+    target, existing = open_model_folder(folder, storage_options), None
+    with suppress(ShardError):  # a damaged model may be replaced
+        existing = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
+    if existing and "settings" in existing["training"] and "settings" in training and "init" not in training:
+        asked = parse_object(dumps({"map": map_spec, "training": training["settings"]}), MODEL_FILE)
+        found = {"map": existing["map"], "training": existing["training"]["settings"]}
+        must_agree(asked, found, target.url, "pass overwrite=True (--overwrite), or choose another folder")
 
 
 TASKS: Mapping[str, tuple[int, float, str]] = {
@@ -468,7 +492,13 @@ class LinearModel:
         """Turn scores into predictions, `classes` in place of their `names`. Equal scores go to the lower label."""
         return predictions_of(self.task, self.classes, scores)
 
-    def save(self, folder: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write the model into a folder, or to a URL such as ``s3://bucket/model`` with options of fsspec.
 
         The folder has ``model.json``, which names the other files by their hash: weights and intercepts as plain
@@ -476,14 +506,26 @@ class LinearModel:
         new ``model.json``, or by one request to an object store. Readers find either the whole old model or the whole
         new one, even after a crash. Saving again is safe.
 
+        Parameters
+        ----------
+        folder : str or path
+        overwrite : bool, default=False
+            Replace a model of another map, or one that was trained with other settings, too. A model that continues
+            another by ``init`` replaces any.
+        storage_options : mapping or None
+
         Raises
         ------
         ConfigError
             If the folder holds something that is not a model.
+        SpecConflictError
+            If it holds a model of another map or of other settings, unless `overwrite` is True.
         OSError
             If the files cannot be written; a `CommitError` if the check before writing detects it.
         """
         check_target(folder, storage_options)
+        if not overwrite:
+            check_replaces(folder, storage_options, self.map_spec, self.training)
         facts: dict[str, Any] = {
             "format": FORMAT if self.encoder is None and self.names is self.classes else FORMAT_OF_TABLES,
             **self.spec,

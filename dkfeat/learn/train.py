@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.execution import ExecutionConfig
-from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
+from dkfeat.config.train import (
+    CLASS_LOSSES,
+    REAL_LOSSES,
+    SGD,
+    SOLVERS,
+    Liblinear,
+    foreign_options,
+    settings_of,
+    several,
+)
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.featurize import featurized_in_memory
 from dkfeat.engine.open import Target, as_target
@@ -187,6 +196,7 @@ def train(
         text = f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name"
         raise ConfigError(f"{text}; the labels of rows in memory are given by keyword, as y=")
     seed = check_seed(random_state)
+    settings = {"settings": settings_of(solver, seed)}
     is_folder = isinstance(shards, str | os.PathLike) or hasattr(shards, "manifest")
     of_rows = {"y": y, "map": map, "encoder": None if encoder == "auto" else encoder}
     if is_folder and (given := [name for name, value in of_rows.items() if value is not None]):
@@ -224,7 +234,8 @@ def train(
             foreign = [name for name, value in unused.items() if value is not None]
             if foreign:
                 raise ConfigError(foreign_options(foreign))
-            return train_liblinear(data, solver, test=scored, seed=seed, progress=progress)
+            model = train_liblinear(data, solver, test=scored, seed=seed, progress=progress)
+            return replace(model, training={**model.training, **settings})
         if init is not None:
             check_continues(init, data, where)
         task, solver = _resolved(data, solver, init)
@@ -242,7 +253,8 @@ def train(
         )
         with nullcontext() if client is None and solver.parts is None else LazyRunner(client) as workers:
             model = _train_once(job, workers)
-            return _refitted(job, model, workers) if solver.refit and job.held_out else model
+            model = _refitted(job, model, workers) if solver.refit and job.held_out else model
+            return replace(model, training={**model.training, **settings})
 
 
 def _opened(shards: Any, options: Mapping[str, Any] | None) -> Any:

@@ -327,7 +327,7 @@ def _reason(line: bytes, schema: pa.Schema) -> str:
         kind, value = _NAMES_OF_TYPES[column.type], quoted(json.dumps(row.get(column.name)).encode())
         if "twice" in cause:  # others say that the type is another
             return f"column {printable(column.name)}: the line has this key twice, as {value} at last; give it once"
-        return f"column {printable(column.name)}: expected {kind} by types (--types), got {value}"
+        return f"column {printable(column.name)}: expected {kind} by types, got {value}"
     return ""
 
 

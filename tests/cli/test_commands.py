@@ -94,7 +94,7 @@ def test_train__several_alphas_and_losses(job):
 def test_train__regression(job):
     options = ("--task", "regression", "--loss", "huber", "--test", job[0] / "test", "--epochs", 3)
     fit = run("train", job[0] / "train", *options, "--class-weight", "1=2", status=2)
-    assert "class_weight" in fit.stderr
+    assert "--class-weight" in fit.stderr
     fit = run("train", job[0] / "train", *options)
     assert re.search(r"^test r2 +0\.\d{4}$", fit.stdout, re.MULTILINE)
     assert "test R² 0." in fit.stderr
@@ -104,7 +104,7 @@ def test_train__a_checkpoint_of_other_settings(job, tmp_path):
     options = ("--checkpoint", tmp_path / "state", "--epochs", 1)
     run("train", job[0] / "train", *options)
     outcome = run("train", job[0] / "train", *options, "--seed", 5, status=4)
-    assert "random_state 0, now 5" in outcome.stderr
+    assert "--seed 0, now 5" in outcome.stderr
     run("train", job[0] / "train", *options, "--seed", 5, "--no-resume")
     run("train", job[0] / "test", *options, "--seed", 5, status=4)
 
@@ -199,10 +199,10 @@ def test_verify__a_model_whole_and_damaged(job, tmp_path):
         (("featurize", "a.svm", "--out", "b", "--labels", "x"), "labels holds 'x', but labels are finite numbers"),
         (("featurize", "a.svm", "--out", "b", "--like", "c", "--i-bits", "4"), "leave out --i-bits"),
         (("featurize", "none.svm", "--out", "b"), "none.svm"),
-        (("featurize", "rows.svm", "--out", "b", "--no-progress", "--n-components", "0"), "n_components"),
+        (("featurize", "rows.svm", "--out", "b", "--no-progress", "--n-components", "0"), "--n-components=0"),
         (("featurize", "none.svm", "--out", "b", "--blocksize", "big"), "blocksize"),
         (("train", "x", "--loss", "squared"), "there is no 'squared'; did you mean 'squared_hinge'?"),
-        (("train", "x", "--seed", "-1"), "random_state=-1"),
+        (("train", "x", "--seed", "-1"), "--seed=-1"),
         (("featurize",), "featurize: SOURCE must be given"),
         (("train", "x", "--epochs"), "train: option '--epochs' requires an argument\n"),
         (("train", "x", "--epochs", "0"), "train: --epochs: 0 is not in the range x>=1\n"),
@@ -210,7 +210,7 @@ def test_verify__a_model_whole_and_damaged(job, tmp_path):
         (("train", "x", "--alpha", "nan"), "alpha=nan"),
         (("train", "x", "--class-weight", "balanced", "--class-weight", "1=2"), "LABEL=WEIGHT"),
         (("train", "x", "--class-weight", "1=2", "--class-weight", "1=3"), "the label 1 twice"),
-        (("train", "x", "--validation-fraction", "1"), "validation_fraction=1"),
+        (("train", "x", "--validation-fraction", "1"), "--validation-fraction=1"),
         (("predict", "none", "x.svm"), "holds no model"),
         (("demo", "--seed", "-1"), "seed=-1"),
         (("demo", "--out", "rows.svm"), "demo: --out: Directory 'rows.svm' is a file\n"),

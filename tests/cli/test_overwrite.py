@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import dkfeat
 from dkfeat.cli import cli
+from dkfeat.errors import SpecConflictError
 
 ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n in range(60))
 
@@ -195,3 +196,26 @@ def test_train__checkpoint_beside_other_files_refuses_no_outputs_there(made, tmp
     (tmp_path / "notes.txt").write_text("mine")
     assert run("train", made / "shards", "--epochs", "1", "--checkpoint", ".", "--out", "model").exit_code == 0
     assert run("predict", "model", made / "rows.svm", "--out", "labels.csv").exit_code == 0
+
+
+def test_train__replaces_a_model_of_other_settings_only_if_told_to(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(made)
+    out = tmp_path / "model"
+    train = ("train", "shards", "--epochs", 1, "--out", out)
+    assert run(*train).exit_code == run(*train).exit_code == 0
+    before = contents(out)
+    monkeypatch.setattr("dkfeat.learn.train._train_once", lambda *_: pytest.fail("it is told after the training"))
+    refused = run(*train, "--alpha", "1e-3")
+    assert refused.exit_code == 4
+    assert f"{out} was made with other settings, alpha: nothing there, 0.001 asked" in refused.output
+    assert "pass --overwrite, or choose another folder" in refused.output
+    assert contents(out) == before
+    monkeypatch.undo()
+    monkeypatch.chdir(made)
+    assert run("train", "shards", "--init", "model", "--out", out).exit_code == 0
+    assert run(*train, "--alpha", "1e-3", "--overwrite").exit_code == 0
+    model = dkfeat.load_model(out)
+    with pytest.raises(SpecConflictError, match=r"random_state: 0 there, 1 asked.*pass overwrite=True, or choose"):
+        dkfeat.train("shards", dkfeat.SGD(epochs=1, alpha=1e-3), random_state=1, progress=False).save(out)
+    dkfeat.train("shards", "liblinear", progress=False).save(out, overwrite=True)
+    assert dkfeat.load_model(out).training != model.training

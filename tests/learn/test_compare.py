@@ -64,6 +64,8 @@ def test_compare__every_map_learns_and_the_cheapest_good_one_is_recommended(path
     assert by["gcws", 64].row_bytes == 64
     assert by["nrff", 64].row_bytes == 256
     assert by["exact gmm", None].accuracy > 0.9
+    for each in comparison.results:  # one measure in the column: all on the same held-out rows
+        assert each.validation_accuracy == pytest.approx(1 - len(each.wrong) / comparison.n_validation)
     mapped = [each.validation_accuracy for each in comparison.results if each.k]
     assert comparison.best.validation_accuracy == max(mapped)
     loss, error = comparison.difference(comparison.best, comparison.recommended)

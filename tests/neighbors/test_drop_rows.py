@@ -286,9 +286,9 @@ def test_wrong_arguments__are_refused(parquet, tmp_path):
     source, _, found = parquet
     with pytest.raises(InputError, match="a mask does not name the data set"):
         drop(source, found.kept, tmp_path / "clean")
-    with pytest.raises(ConfigError, match=r"dropped \(--dropped\) gets rows of a source, .*features holds shards"):
+    with pytest.raises(ConfigError, match=r"dropped gets rows of a source, .*features holds shards"):
         drop(tmp_path / "features", found, tmp_path / "clean", dropped=tmp_path / "dropped")
-    with pytest.raises(ConfigError, match=r"is the target \(--out\) too, .*; give two folders"):
+    with pytest.raises(ConfigError, match=r"is the target too, .*; give two folders"):
         drop(source, found, tmp_path / "clean", dropped=str(tmp_path / "clean"))
     with pytest.raises(ConfigError, match=f"{tmp_path}/clean, which holds a run"):
         drop(source, found, tmp_path / "clean", dropped=tmp_path / "clean" / "dropped")

@@ -22,7 +22,7 @@ from dkfeat.cli.options import (
 from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json, summary
 from dkfeat.cli.rows import encoder_options, make_encoder, make_source, source_options
 from dkfeat.config import ExecutionConfig
-from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
+from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig, settings_of
 from dkfeat.messages import read_number
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @options_of(SGD, "validation_fraction", "refit")
 @heading("Model")
 @option_of(TrainConfig, "out", metavar="MODEL")
+@option_of(TrainConfig, "overwrite")
 @option_of(SGD, "task")
 @option_of(SGD, "loss", type=Choice(CLASS_LOSSES + REAL_LOSSES), multiple=True)
 @click.option(
@@ -110,6 +111,7 @@ def train_and_save(
     shards: str,
     out: str | None,
     *,
+    overwrite: bool,
     checkpoint: str | None,
     resume: bool,
     storage_options: Mapping[str, Any] | None,
@@ -124,12 +126,18 @@ def train_and_save(
     entry : mapping
         Entry of its history for the epoch that it is from.
     """
+    from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.engine.open import Target
-    from dkfeat.learn.model import check_target
+    from dkfeat.learn.model import check_replaces, check_target
     from dkfeat.learn.train import train as run
 
-    if out is not None:
-        check_target(out, storage_options, checkpoint)  # before the training, not after
+    if out is not None:  # before the training, not after
+        check_target(out, storage_options, checkpoint)
+        overwrite = overwrite or options["init"] is not None
+        if not overwrite:
+            asked = {"settings": settings_of(options["solver"], options["random_state"])}
+            spec = open_shards(shards, storage_options=options_at(shards, storage_options)).spec
+            check_replaces(out, storage_options, spec["map"], asked)
     model = run(
         shards,
         checkpoint=None if checkpoint is None else Target(checkpoint, resume=resume),
@@ -140,7 +148,7 @@ def train_and_save(
         **options,
     )
     if out is not None:
-        model.save(out, storage_options=storage_options)
+        model.save(out, overwrite=overwrite, storage_options=storage_options)
     return model, next(entry for entry in model.history if entry["epoch"] == model.training["epoch"])
 
 

@@ -33,7 +33,7 @@ def test_featurize__tells_of_bad_rows_and_refuses_more_than_allowed(made):
     other = (*asked[:-1], folder / "other")
     outcome = run("featurize", *other, "--no-progress", status=2)
     assert outcome.stderr.startswith(f"dkfeat: error: {folder / 'rows.svm'}:2:1: bad rows: 2 of 5, more than")
-    assert "max_bad_rows=0.01 of the rows, this one for instance: expected a number as label" in outcome.stderr
+    assert "--max-bad-rows=0.01 of the rows, this one for instance: expected a number as label" in outcome.stderr
     run("featurize", *other, "--max-bad-rows", "1", "--no-progress", status=2)
     run("featurize", *other, "--max-bad-rows", "many", "--no-progress", status=2)
     run("featurize", *other, "--max-bad-rows", "2")
@@ -76,10 +76,10 @@ def test_bad_row__names_the_option_that_sets_it_aside_where_there_is_one(tmp_pat
     path, out = tmp_path / "rows.svm", ("--out", tmp_path / "out")
     path.write_text("1 1:1\n1 9:nan\n")
     output = run("featurize", path, *out, "--scheduler", "synchronous", "--no-progress", status=2).stderr
-    assert re.fullmatch(r"dkfeat: error: \S+rows\.svm:2:3: .*--on-bad-row quarantine\) sets .*\n", output)
+    assert re.fullmatch(r"dkfeat: error: \S+rows\.svm:2:3: .*; --on-bad-row quarantine sets .*\n", output)
     assert "--on-bad-row quarantine" in run("plan", path, *out, "--scan", status=2).stderr
     output = run("featurize", path, *out, "--max-line-bytes", "4", "--n-features", "9", status=2).stderr
-    assert "max_line_bytes (--max-line-bytes)" in output
+    assert "--max-line-bytes" in output
     assert "quarantine" not in output
     output = run("compare", path, *out, status=2).stderr
     assert "rows.svm:2:3: " in output
