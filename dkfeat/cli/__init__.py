@@ -15,6 +15,7 @@ import click
 
 import dkfeat
 from dkfeat.cli.commands.demo import demo
+from dkfeat.cli.commands.doctor import doctor
 from dkfeat.cli.commands.explain import explain
 from dkfeat.cli.commands.featurize import featurize, plan
 from dkfeat.cli.commands.inspect import files, inspect, quarantine, report, status
@@ -22,7 +23,6 @@ from dkfeat.cli.commands.maintenance import abort, break_lock, clean, verify
 from dkfeat.cli.commands.neighbors import drop_duplicates, duplicates, neighbors
 from dkfeat.cli.commands.predict import evaluate, predict
 from dkfeat.cli.commands.run import run
-from dkfeat.cli.commands.settings import config, doctor
 from dkfeat.cli.commands.train import compare, train
 from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import LOG, DkfeatCommand, DkfeatGroup
@@ -86,7 +86,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Neighbours and duplicates": (neighbors, duplicates, drop_duplicates),
     "Content and state of a folder": (inspect, report, status, files, verify, quarantine),
     "Cleaning up": (abort, clean, break_lock),
-    "Settings": (run, config),
+    "Settings": (run,),
 }
 for title, commands in _SECTIONS.items():
     cli.add_section(title, commands)

@@ -49,7 +49,7 @@ NOT_RUN = {
     "dkfeat break-lock": "tests/docs/test_slurm_page.py has such a lock",
 }
 
-_GROUPS = {"dkfeat": cli, **cli.commands, "config check": cli.commands["config"].commands["check"]}
+_GROUPS = {"dkfeat": cli, **cli.commands}
 EXAMPLES = {name: re.findall("^ +(dkfeat .*)", command.help, re.MULTILINE) for name, command in _GROUPS.items()}
 """Commands in the help of each command, by its name."""
 

@@ -186,6 +186,22 @@ def _run_sections(conf: str, names: Sequence[str]) -> None:
                     note(line)
 
 
+def _check(conf: str) -> Result:
+    """Check a job file and the cluster file that it names; no data is read, and no other path is looked up."""
+    from dkfeat.config.settings import errors_at
+    from dkfeat.engine.clusters.local import check_memory
+
+    job = load_job(conf)
+    with errors_at(conf):
+        check_memory(job.run.memory_limit)
+    if job.run.cluster is not None:
+        config.load_cluster(job.run.cluster)
+    parts = {name: getattr(job, name) for name in SECTIONS}
+    counts = {name: len(part) if isinstance(part, tuple) else int(part is not None) for name, part in parts.items()}
+    listed = ", ".join(f"{name} {n}" for name, n in counts.items() if n)
+    return {"file": conf, **counts}, f"{conf}: valid job file " + (f"with {listed}" if listed else "without steps")
+
+
 BUSY = TargetBusyError.exit_code
 
 
@@ -320,10 +336,11 @@ def _since(began: float) -> float:
 @click.option(
     "--only", multiple=True, type=Choice(list(SECTIONS)), help="Section to run. Repeatable.  [default: all in CONF]"
 )
+@click.option("--dry-run", is_flag=True, help="Check CONF and the cluster file that it names; read no data.")
 @click.option("--nightly", is_flag=True, help="Add new files under featurize, and report events as lines of JSON.")
 @output_options
 @click.pass_context
-def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool) -> None:
+def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], dry_run: bool, nightly: bool) -> None:
     """Run the sections of the job file CONF: featurize, train, predict, evaluate.
 
     Completed runs write nothing, so the same command again continues. With
@@ -334,13 +351,21 @@ def run(ctx: click.Context, /, conf: str, only: tuple[str, ...], nightly: bool) 
     first one that failed; 4 if none failed and some were skipped; else 0, even
     if no file is new.
 
+    --dry-run checks keys, types and ranges, and constructs maps and sources.
+
     For example:
+      dkfeat run conf/letter.yaml --dry-run
       dkfeat run conf/letter.yaml
       dkfeat run conf/letter.yaml --only train --only evaluate
       dkfeat run conf/nightly.yaml --nightly >> nightly.log
     """
     from dkfeat.cli.output import LogLines
 
+    if dry_run:
+        record, text = _check(conf)
+        print_result(record)
+        note(text)
+        return
     if not nightly:
         _run_sections(conf, only)
         return
@@ -361,6 +386,6 @@ def script(name: str) -> click.Command:
     @click.argument("conf")
     def main(**given: Any) -> None:
         assert run.callback is not None  # the function above
-        run.callback(**given, only=() if is_nightly else (name,), nightly=is_nightly)
+        run.callback(**given, only=() if is_nightly else (name,), dry_run=False, nightly=is_nightly)
 
     return main

@@ -480,7 +480,7 @@ def test_inspect__shows_words_and_the_size_of_the_encoder(made, folder):
 def test_job_files__name_a_wrong_parameter_of_the_encoder(tmp_path, encoder, text):
     job = f"featurize: [{{source: {{urlpath: a.parquet}}, out: out, map: {{name: gcws}}, encoder: {encoder}}}]"
     (tmp_path / "job.yaml").write_text(job)
-    result = run("config", "check", tmp_path / "job.yaml")
+    result = run("run", tmp_path / "job.yaml", "--dry-run")
     assert result.exit_code == 2
     assert "featurize[0].encoder" in result.output
     assert text in result.output
