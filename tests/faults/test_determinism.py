@@ -1,4 +1,4 @@
-"""Equal bytes for any hash seed, clock, global random state, BLAS library, and names and number of other files."""
+"""Equal bytes for any scheduler, order of tasks, hash seed, clock, random state, BLAS library, and any other files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from scipy import sparse
 
 import dkfeat
+from dkfeat.engine.runners.local import LocalRunner
 from tests import programs
 from tests.conftest import first_quick, libsvm_text
 from tests.engine.helpers import BLOCK, featurized, gcws
@@ -21,10 +22,33 @@ from tests.invariants import dataset_state
 from tests.maps.small import FEATURE_MAPS, small_map, text_for
 
 
+def test_golden__covers_the_source(golden, tiny_rows):
+    shards, (manifest,) = golden
+    assert len(shards) == manifest["records_file"]["shards"] > 10
+    assert manifest["rows"] == tiny_rows[0].shape[0]
+    assert manifest["nnz"] == tiny_rows[0].nnz
+    assert manifest["n_empty_rows"] == 4
+    assert manifest["labels"] == [-1, 1]
+
+
+@pytest.mark.fault("D-01", "D-03")
+def test_bytes__do_not_depend_on_the_order_of_tasks_that_are_done_thrice(source, golden, tmp_path, monkeypatch, rng):
+    run = LocalRunner.run
+
+    def thrice(self, task, splits, done):
+        run(self, task, list(rng.permutation(np.array(splits, dtype=object))), lambda *_: None)
+        run(self, task, splits[::-1], lambda *_: None)
+        run(self, task, list(rng.permutation(np.array(splits, dtype=object))), done)
+
+    monkeypatch.setattr(LocalRunner, "run", thrice)
+    featurized(source, tmp_path / "features", scheduler="threads", n_workers=3)
+    assert dataset_state(tmp_path / "features") == golden
+
+
 @pytest.mark.slow
-@pytest.mark.fault("D-02")
+@pytest.mark.fault("D-01", "D-02")
 @pytest.mark.cluster
-@pytest.mark.parametrize("scheduler", ["threads", "cluster"])  # nannies set another hash seed in the workers
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])  # nannies set another hash seed in the workers
 def test_bytes__do_not_depend_on_hash_seeds(source, golden, tmp_path, scheduler):
     words = programs.module("tests.engine.helpers", *source.urlpath, tmp_path / "features", scheduler)
     ended = programs.run(words, PYTHONHASHSEED="1")
@@ -32,7 +56,7 @@ def test_bytes__do_not_depend_on_hash_seeds(source, golden, tmp_path, scheduler)
     assert dataset_state(tmp_path / "features") == golden
 
 
-@pytest.mark.fault("D-08")
+@pytest.mark.fault("D-01", "D-08")
 def test_bytes__do_not_depend_on_global_random_states(source, golden, tmp_path, monkeypatch):
     encode = dkfeat.GCWSFeatures.encode
 

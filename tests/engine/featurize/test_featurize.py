@@ -13,7 +13,6 @@ import dkfeat
 from dkfeat.engine.runners.base import Stopped
 from dkfeat.engine.tasks import job
 from dkfeat.errors import (
-    CommitError,
     ConfigError,
     ParseError,
     PlanError,
@@ -249,14 +248,6 @@ def test_next_batch__reads_the_beginnings_of_new_files_alone(tmp_path, monkeypat
     (tmp_path / "c.svm").write_bytes(gzip.compress(b"1 1:1\n"))
     with pytest.raises(ParseError, match="rename the file to match its content"):
         featurized(source, tmp_path / "features")
-
-
-@pytest.mark.fault("S-03")
-def test_featurize__target_without_a_parent_is_refused_before_work(source, tmp_path, counted):
-    with pytest.raises(CommitError, match="parent folder does not exist"):
-        featurized(source, tmp_path / "nowhere" / "features")
-    assert counted == []
-    assert not (tmp_path / "nowhere").exists()
 
 
 def test_featurize__lists_the_source_once(source, tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ def test_workers_join_and_leave__run_completes_identical(source, golden, tmp_pat
 
 
 @pytest.mark.quick
-@pytest.mark.fault("C-11")
+@pytest.mark.fault("C-11", "D-01")
 @pytest.mark.cluster
 def test_two_jobs_on_one_cluster__both_identical(source, golden, tmp_path, cluster_client):
     other = gcws(random_state=12)

@@ -189,7 +189,7 @@ def write(path, text=""):
     path.write_text(text)
 
 
-@pytest.mark.fault("C-10")
+@pytest.mark.fault("C-10", "S-03")
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_unusable_target__is_refused_before_the_scan_and_left_as_it_was(tmp_path, monkeypatch, case):
     make, kind, message = UNUSABLE[case]
