@@ -63,6 +63,8 @@ class Verdict:
     """None: not measured, because data are missing or the mode leaves it out."""
     detail: str = ""
     """The numbers on which the verdict is based."""
+    reason: str = ""
+    """Why the measurements do not confirm the statement, where they do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+from reproduction import NAMES
 from reproduction.pages.results_page import write_page
 
 import dkfeat
@@ -53,6 +55,15 @@ def test_formulas__are_what_was_written(caplog):
         extension.formula(nodes.math("", fault), "inline")
         assert fault in caplog.text
         caplog.clear()
+
+
+def test_results_page__is_as_its_own_sections_say(tmp_path):
+    shutil.copytree(DOCS / "images" / "results", tmp_path / "images" / "results")
+    page = Path(shutil.copy(DOCS / "results.md", tmp_path))
+    write_page(page, tmp_path, [], NAMES)
+    text = page.read_text(encoding="utf-8")
+    assert text == (DOCS / "results.md").read_text(encoding="utf-8")
+    assert text.count("\n- ✗ ") == 2 * text.count("\n- ✗ (not confirmed)")  # each is named with its reason, too
 
 
 def test_results_page__becomes_what_the_site_knows(tmp_path):

@@ -40,7 +40,8 @@ def toy(monkeypatch):
             {"y": values}, "It goes up <twice>",
         )  # fmt: skip
         table = Table("Numbers & words", ["x", "y | z"], [["a", 1.0], ["<b>", None]], "A note", "0.1 <points> away.")
-        verdicts = [Verdict("It holds", True, "1 < 2"), Verdict("It does not", False), Verdict("Who knows", None)]
+        refuted = Verdict("It does not.", False, reason="It is a toy.")
+        verdicts = [Verdict("It holds", True, "1 < 2"), refuted, Verdict("Who knows", None)]
         return Results([table], [picture], verdicts)
 
     toy = types.ModuleType("reproduction.experiments.toy")
@@ -138,7 +139,7 @@ def test_docs__keep_full_runs_only(tmp_path):
     assert all((page.parent / each).is_file() for each in shown)
     assert "| x | y \\| z |\n| --- | ---: |\n| a | 1.000 |\n" in text
     assert "\n\n0.1 <points> away.\n\nA note\n" in text
-    assert "- ✗ (not confirmed) It does not\n" in text
+    assert "- ✗ (not confirmed) It does not. Why: It is a toy.\n" in text
     assert str(tmp_path) not in text
 
 
@@ -155,7 +156,9 @@ def test_docs__keep_sections_of_experiments_without_a_result(toy, tmp_path, monk
     section = before[before.index('<a id="toy">') :].rstrip()
     assert section in text
     assert "- [Toy](#toy) ✓✗–\n- [Other](#other) ✓✗–\n" in text  # noqa: RUF001 - the dash
-    assert text.count("\n## ") == 2
+    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert sections == ["Not confirmed", "Toy", "Other", "How this page is made"]
+    assert "- ✗ It does not. It is a toy. ([Other](#other))\n" in text
     pictures = {file.name for file in (page.parent / "images" / "results").iterdir()}
     assert pictures == {f"{name}-line-{style}.png" for name in ("toy", "other") for style in ("light", "dark")}
 

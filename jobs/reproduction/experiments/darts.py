@@ -216,12 +216,20 @@ def _verdicts(every: Sequence[Measured]) -> list[Verdict]:
     better, worse = sum(cell > 2 for cell in cells), sum(cell < -2 for cell in cells)
     return [
         Verdict(unbiased, max(map(abs, z)) < 5, f"At most {max(map(abs, z)):.1f} standard errors from 0."),
-        Verdict(dropped, not biased, f"It is larger on {', '.join(biased)}." if biased else ""),
+        Verdict(
+            dropped,
+            not biased,
+            f"It is larger on {', '.join(biased)}." if biased else "",
+            "In rows of few columns, large values are sampled again and again with other levels, which codes without "
+            "levels take for agreement.",
+        ),
         Verdict(
             equal,
             better <= 0.05 * len(cells) + 1,
             f"By more than two standard errors darts are better than {NO_LEVEL} in {better} of {len(cells)} cases, and "
             f"worse in {worse}; chance alone gives one in forty of each.",
+            "The bias costs accuracy where rows have few columns and components are few, up to 1.3 points at k = 64; "
+            "at k = 1,024 hardly anything is left of it.",
         ),
         _few_columns(few, every),
     ]

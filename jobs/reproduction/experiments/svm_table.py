@@ -169,17 +169,16 @@ def _table(sets: Sequence[Mapping[str, Any]]) -> Table:
     found = {each["name"]: each for each in sets}
     for name, reported in REPORTED.items():
         each = found.get(name)
-        paper = _paper(name)
         if each is None:
-            rows.append([reported.title, "no data", None, *[v for m in MACHINES for v in (None, paper[m], None)], None])
+            rows.append([reported.title, "no data", None, *[None for _ in MACHINES for _ in range(2)], None])
             continue
         split = reported.split if each["whole"] else "capped"
         cells: list[Any] = []
         for machine in MACHINES:
             gap = _difference(each, machine)
-            cells += [None, None, None] if gap is None else [each[machine]["accuracy"], paper[machine], f"{gap:+.2f}"]
+            cells += [None, None] if gap is None else [each[machine]["accuracy"], f"{gap:+.2f}"]
         rows.append([reported.title, split, each["train"], *cells, _order(each)])
-    heads = [head for machine in MACHINES for head in (machine, f"{machine}, paper", "difference")]
+    heads = [head for machine in MACHINES for head in (machine, "less the paper's")]
     return Table(
         "Best test accuracy in percent",
         ["Set", "Split", "Training rows", *heads, "Order as in the paper"],
@@ -295,6 +294,8 @@ def _verdicts(sets: Sequence[Mapping[str, Any]]) -> list[Verdict]:
             "Our accuracies are within one point of the paper's, or within two standard deviations of repeats.",
             not (misses or stops) if some else None,
             "; ".join(details) + ".",
+            "At a large C, LIBLINEAR stops before the optimum, so the accuracy on ImageSeg depends on C and on the "
+            "order of its passes; on Urban no linear machine that was tried is as accurate as the paper's.",
         ),
         Verdict(
             "The linear machine and the kernels have the same order of accuracy as in the paper.",

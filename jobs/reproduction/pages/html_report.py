@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cell_text", "minutes", "verdict_mark", "write_html"]
+__all__ = ["cell_text", "explained", "minutes", "verdict_mark", "write_html"]
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1c1e21; --paper: #ffffff; --line: #dfe2e6; --soft: #5c636b;
@@ -68,6 +68,12 @@ def verdict_mark(holds: bool | None) -> tuple[str, str]:
     return sign, words
 
 
+def explained(verdict: Mapping[str, Any]) -> str:
+    """Return the numbers of a verdict and, if the statement does not hold, the reason."""
+    reason = verdict.get("reason") if verdict["holds"] is False else ""
+    return f"{verdict['detail']} Why: {reason}".lstrip() if reason else verdict["detail"]
+
+
 def minutes(seconds: float) -> str:
     """Format a duration."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
@@ -115,7 +121,8 @@ def _verdicts(verdicts: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for verdict in verdicts:
         sign, kind, words = MARKS[verdict["holds"]]
-        detail = f'<br><span class="soft">{escape(verdict["detail"])}</span>' if verdict["detail"] else ""
+        told = explained(verdict)
+        detail = f'<br><span class="soft">{escape(told)}</span>' if told else ""
         mark = f'<span class="mark {kind}" title="{words}" aria-label="{words}">{sign}</span>'
         lines.append(f"<li>{mark}{escape(verdict['sentence'])}{detail}</li>")
     return f'<h3>Statements of the papers</h3>\n<ul class="verdicts">\n{chr(10).join(lines)}\n</ul>' if lines else ""
