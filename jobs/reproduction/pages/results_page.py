@@ -126,14 +126,18 @@ def _conclusion(sections: Mapping[str, str]) -> list[str]:
     yes, no = signs.count("✓"), signs.count("✗")
     rows = [[name, *(f"{values[name]:.2f}" for values in (linear, nrff, gcws, exact))] for name in gains]
     columns = ["Set", "linear, raw rows", "linear, NRFF", "linear, GCWS", "exact GMM"]
-    return [
-        f"Linear models on 1,024 GCWS samples of a row are more accurate than linear models on the rows themselves on "
+    sentences = [
+        f"Linear models on 1,024 GCWS samples of a row beat linear models on the row itself on "
         f"{len(gains) - len(losses)} of {len(gains)} data sets (not on {', '.join(losses)}), by up to "
-        f"{max(gains.values()):.0f} points, and on {len(near)} they reach the exact GMM kernel machine to within one "
-        f"point (not on {', '.join(far)}). For the accuracy that random Fourier features (NRFF) have at their largest "
-        f"k, GCWS needs fewer samples on {len(fewer)} of {len(factors)} sets, in the median "
-        f"{median(factors.values()):.1f} times fewer. Of {yes + no} statements of the papers that were measured, {yes} "
-        f"are confirmed and {no} are [not, for the reasons below](#not-confirmed).",
+        f"{max(gains.values()):.0f} points, and on {len(near)} come within a point of the exact GMM kernel machine or "
+        f"beat it (not on {', '.join(far)}).",
+        f"For the accuracy that random Fourier features (NRFF) have at their largest k, GCWS needs fewer samples on "
+        f"{len(fewer)} of {len(factors)} sets, in the median {median(factors.values()):.1f} times fewer.",
+        f"Of {yes + no} statements of the papers that were measured, {yes} are confirmed and {no} are "
+        "[not, for the reasons below](#not-confirmed).",
+    ]
+    return [
+        "\n".join(f"- {sentence}" for sentence in sentences),
         _table({"columns": columns, "rows": rows}),
         "Test accuracy in percent, with 1,024 features or samples of 8 bits a row; largest gain first. More "
         "columns and other k: [accuracy against the number of samples](#accuracy_curves).",
