@@ -26,7 +26,7 @@ def check_memory(url: str, manifest: Manifest, files: Iterable[SourceFile]) -> N
     if (was or now) and found != recorded:
         of = f"{'other ' * now}rows in memory" if was else "files"
         raise SpecConflictError(
-            f"{url} has the features of {of}; rows in memory are known by their SHA-256 alone, so a target has those "
+            f"{url} was made from {of}; rows in memory are known by their SHA-256 alone, so a target has those "
             "of one call, no later batches, and no inputs to verify: choose another target, or keep the rows in files"
         )
 

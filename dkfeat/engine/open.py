@@ -198,6 +198,10 @@ def read_existing(
         kind = None
         with suppress(ConfigError):  # a URL that cannot be a target
             kind = kind_of(folder := open_model_folder(path, source.storage_options)) if path != pattern else None
+        if kind == "features" and read_spec(folder)["output"]["layout"] == "codes":
+            raise ConfigError(
+                f"{path} holds codes, which are no columns of a source; give the rows they were made from"
+            )
         if kind == LINES:
             ending = (*text_files(folder), "part.*")[0].partition(".")[2]
             raise ConfigError(

@@ -231,10 +231,10 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         )
     if not source.is_resolved:
         source = source.inspect(opened.files)
-    of_like = {"label": None} if like is None else like[1]["input"]
-    if source.classes is not None and "classes" not in of_like and of_like.get("label", "") is not None:
+    name, given = ("", {"label": None}) if like is None else (like[0], like[1]["input"])
+    if source.classes is not None and "classes" not in given and given.get("label", "") is not None:
         raise SpecConflictError(
-            "the labels are words, but those of `like` are numbers; convert them, or pass label=None (--no-label)"
+            f"the labels are words, but those of {name} are numbers; convert them, or pass label=None (--no-label)"
         )
     return Resolved(opened=opened, source=source, map=map, layout=layout)
 

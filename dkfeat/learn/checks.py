@@ -280,7 +280,8 @@ def check_same_features(
         raise SpecConflictError(
             f"{shards}: labels are {labels}, {owner} are {trained}; convert the column of labels first"
         )
-    for key in options:
+    is_of_kind = expected["input"].get("kind") == spec["input"].get("kind")  # an index base is that of a format
+    for key in options if is_of_kind else [key for key in options if key != "zero_based"]:
         wanted, found = expected["input"].get(key), spec["input"].get(key)
         if None not in (wanted, found) and wanted != found:
             raise SpecConflictError(

@@ -156,7 +156,7 @@ class Explanation:
         ConfigError
             If there is no such row.
         """
-        check_integer(number, "number", low=0, high=self.n_rows - 1)
+        check_integer(number, "row", low=0, high=self.n_rows - 1)
         own = slice(*self._sums.indptr[number : number + 2])
         columns, sums = self._sums.keys[own], self._sums.sums[own]
         sums = sums[:, (sums.sum(axis=0) + self._intercepts).argmax()]

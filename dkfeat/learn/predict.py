@@ -444,9 +444,9 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     if not training and found.n_features is None:
         found = found.replaced(n_features=model.map.n_features_in_)
     dtype = "float64" if is_exact else "int64"
-    found = inherit_row_options(found, "the model", training, dtype, encoder=model.encoder, remedy="use another model")
-    if not found.is_resolved:
-        found = found.inspect(found.files())
+    files, remedy = found.files(), "use another model"  # a missing file is the first thing to report
+    found = inherit_row_options(found, "the model", training, dtype, files, encoder=model.encoder, remedy=remedy)
+    found = found.inspect(files)
     if found.classes == ():
         raise ConfigError(
             "labels are words, but the model's are numbers; convert their column to numbers, or pass label=None "

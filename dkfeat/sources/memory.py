@@ -55,8 +55,9 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
                 f"y={y!r:.50} is a {type(y).__name__}, but it must be an array, Series or list with a label for each "
                 "row; name a column of the table by dkfeat.TableSource(rows, label=...)"
             )
-        if hasattr(y, "columns"):
-            raise InputError(f"y is a {type(y).__name__}, but labels are one column; give it alone, as y[column]")
+        if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1:
+            text = "but labels are one column; give it alone, as y[column] or y.ravel()"
+            raise InputError(f"y is a {type(y).__name__}, {text}")
         is_arrow = isinstance(y, pa.Array | pa.ChunkedArray)
         labels = y if is_arrow else y.to_arrow() if hasattr(y, "to_arrow") else pa.array(y, from_pandas=True)
     except DkfeatError:

@@ -241,7 +241,7 @@ def test_explain__wrong_rows_are_errors(table):
         model.importances(np.ones((2, 7)), background=model.map.encode(np.ones((2, 7))))
     with pytest.raises(InputError, match="row 1, column 2"):
         dkfeat.explain(model, np.array([[1.0] * 7, [1, 1, np.nan, 1, 1, 1, 1]]))
-    with pytest.raises(ConfigError, match=r"number=-1, but it must be an integer from 0 to 1;"):
+    with pytest.raises(ConfigError, match=r"row=-1, but it must be an integer from 0 to 1;"):
         dkfeat.explain(model, np.ones((2, 7))).row(-1)
     with pytest.raises(InputError, match="Duplicate column names"):
         dkfeat.explain(encoded_model(dkfeat.TableEncoder(random_state=0), table), pd.concat([table] * 2, axis=1))

@@ -72,8 +72,9 @@ class Schema:
 
     def check_encoder(self, encoder: Any, names: Sequence[str]) -> None:
         """Check that a fitted encoder takes those columns of these names that the file has."""
+        others = {column.name for column in encoder.describe()} - {*names}
         try:
-            encoder.check_schema(pa.schema([(name, self._types[name]) for name in names if name in self._types]))
+            encoder.check_schema(pa.schema([item for item in self._types.items() if item[0] not in others]))
         except InputError as fault:
             raise self._options.column_error(self._file, None, str(fault)) from None
 

@@ -106,13 +106,13 @@ def test_rows__again_do_nothing_and_others_conflict(tmp_path):
     assert dataset_state(target) == before
     swapped = table().iloc[[1, 0, *range(2, 60)]]
     for other in (swapped, table()[:-1], table().assign(age=1)):
-        with pytest.raises(SpecConflictError, match="has the features of other rows in memory; rows"):
+        with pytest.raises(SpecConflictError, match="was made from other rows in memory; rows"):
             featurized(other, target, on_changed_source="keep")
-    with pytest.raises(SpecConflictError, match="has the features of rows in memory; rows"):
+    with pytest.raises(SpecConflictError, match="was made from rows in memory; rows"):
         featurized(file, target, on_changed_source="keep")
-    with pytest.raises(SpecConflictError, match="has the features of files"):
+    with pytest.raises(SpecConflictError, match="was made from files"):
         featurized(table(), tmp_path / "file")
-    with pytest.raises(SpecConflictError, match="has the features of rows in memory; rows"):
+    with pytest.raises(SpecConflictError, match="was made from rows in memory; rows"):
         dkfeat.verify_inputs(target, file)
     assert dkfeat.verify_inputs(target, small).problems == ()
     later = featurized(table(20, seed=1), tmp_path / "later", map=None, like=target)  # other rows, elsewhere
@@ -170,6 +170,14 @@ def test_train__with_init_goes_on_by_its_map_encoder_and_classes(tmp_path):
         assert len(str(caught.value)) < 300
     with pytest.raises(DkfeatError, match="row 3, column label: odd, but the classes are high, low; a new word needs"):
         dkfeat.train(night.assign(label=["high"] * 3 + ["odd"] * (len(night) - 3)), init=first)
+
+
+def test_train__with_init_of_text_takes_arrays(tmp_path, tiny_folder, tiny_rows):
+    featurized(dkfeat.LibsvmSource(str(tiny_folder / "a.svm")), tmp_path / "text", map=gcws())
+    model = dkfeat.train(tmp_path / "text", progress=False)
+    expected = dkfeat.train(tmp_path / "text", init=model, progress=False)
+    rows, labels = (each[:250] for each in tiny_rows)
+    assert np.array_equal(dkfeat.train(rows, y=labels, init=model, progress=False).coef, expected.coef)
 
 
 def test_train__warns_of_scale_once(caplog):
