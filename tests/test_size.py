@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_127
+MOST_CODE = 31_134
 MOST_MODULES = 223
-MOST_TEST_LINES = 40_069
+MOST_TEST_LINES = 40_092
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
