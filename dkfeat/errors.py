@@ -8,13 +8,13 @@
       SourceError (OSError)          a source cannot be opened or cut
         SourceNotFoundError          no file matches (also FileNotFoundError)
         ParseError (ValueError)      bad text, with its position
-        ParquetError (ValueError)    a damaged Parquet file or invalid rows, with their position
+        ParquetError (ValueError)    a damaged Parquet file, or invalid rows
       ShardError (OSError)           a shard or manifest cannot be written or read back
       CommitError (OSError)          publishing was rejected by the storage
         CommitConflictError          another run published there first
           TargetBusyError            another run holds the target; try again when it has ended
       PlanError (ValueError)         a task's projected bytes exceed the worker's limit
-      SpecConflictError (ValueError) the target's spec, the source or the model disagree with the request
+      SpecConflictError (ValueError) spec, source or model disagree
       ClusterError (RuntimeError)    workers or the scheduler were lost
 
 Each class also inherits from the usual built-in exception. ``exit_code`` is the exit status of the command line: 2 bad

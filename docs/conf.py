@@ -30,13 +30,15 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",  # cards and tabs
     "sphinx_gallery.gen_gallery",
-    "benchmark_marks",  # these six are in _ext
+    "benchmark_marks",  # these seven are in _ext
     "changes_page",
     "command_help",
+    "linked_names",
     "mathml",
     "results_page",
     "search_words",
@@ -81,6 +83,17 @@ autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's Parameters give types
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template of a class lists them
+numpydoc_xref_param_type = True
+numpydoc_xref_aliases = {
+    "bool": ":class:`python:bool`",
+    "DataFrame": "pandas.DataFrame",
+    "mapping": ":term:`python:mapping`",
+    "Path": "pathlib.Path",
+    "Series": "pandas.Series",
+    "Source": ":doc:`Source </reference/sources-and-shards>`",
+}
+nitpicky = True
+nitpick_ignore_regex = [("py:obj", r"[a-z_]\w*|[A-Z_]+")]  # single words in the text, most of them parameters
 python_use_unqualified_type_names = True
 
 html_math_renderer = "mathml"

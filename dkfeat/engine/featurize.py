@@ -55,7 +55,7 @@ def featurize(
 
     Parameters
     ----------
-    source : path, glob, folder, URL, or list of these; LibsvmSource, ParquetSource, JsonLinesSource; or rows in memory
+    source : path, glob, URL, list of these, LibsvmSource, ParquetSource, JsonLinesSource, or rows in memory
         Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, those with
         .jsonl, .ndjson or .json, also compressed, as JSON lines, all others as LIBSVM text. Rows in memory are a table
         of pandas, polars, Arrow or Dask, or an array of NumPy, SciPy or Dask: see `TableSource`, which has their

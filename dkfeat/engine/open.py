@@ -51,7 +51,7 @@ class Target:
     """Folder of the data set, or its URL in an object store."""
     storage_options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
     """Options for a URL: those of fsspec, and ``retry_seconds`` and ``exclusive_create``, see
-    `dkfeat.store.storage.object_store.ObjectStorage`. A `like` given by URL is read with them too. They may hold
+    ``dkfeat.store.storage.object_store.ObjectStorage``. A `like` given by URL is read with them too. They may hold
     secrets, so they are neither shown nor stored."""
     resume: bool = field(default=True, kw_only=True)
     """Continue an interrupted run. If False, an interrupted run is an error."""

@@ -76,7 +76,7 @@ def search(
     method : {"exact", "graph"}, default="exact"
         With "graph", which is for the neighbours of all rows, bands of codes give each row some neighbours, and the
         neighbours of these refine them: most of the rows that an exact search finds, in a time that grows little more
-        than in proportion to the rows. `Neighbors.recall` estimates how many.
+        than in proportion to the rows. ``Neighbors.recall`` estimates how many.
     source : Source, path, glob, URL, a list of these, array, sparse matrix or None
         The source from which the shards were made, whose rows are read again and checked; or an array of shape
         (n_rows, n_features) with the rows in the order of the shards.

@@ -56,7 +56,7 @@ ASK = """<!doctype html><body><script>
 def test_search__finds_the_right_page_first(tmp_path):
     """Guides are found by the words of people, not by those of dkfeat; decisions are not found."""
     pytest.importorskip("sphinx", reason="Sphinx is of the extra docs")
-    options = ["--quiet", "--fail-on-warning", "-D", "nb_execution_mode=off", "-d", str(tmp_path / "doctrees")]
+    options = ["-q", "-W", "-D", "nb_execution_mode=off", "-D", "plot_gallery=0", "-d", str(tmp_path / "doctrees")]
     site = tmp_path / "site"
     subprocess.run([sys.executable, "-m", "sphinx", *options, str(DOCS), str(site)], check=True, timeout=600)
     (site / "ask.html").write_text(ASK.replace("QUERIES", json.dumps([*EXPECTED])), encoding="utf-8")

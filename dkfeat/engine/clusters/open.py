@@ -82,8 +82,8 @@ def open_cluster(
 
     Parameters
     ----------
-    cluster : path or ClusterConfig
-        Cluster file, such as those of ``conf/cluster``, or the result of `dkfeat.config.load_cluster`.
+    cluster : path, LocalClusterConfig or SlurmClusterConfig
+        Cluster file, such as those of ``conf/cluster``, or the settings that it has.
     n_workers, threads_per_worker, memory_limit
         Sizes that replace those of the file.
 
