@@ -58,12 +58,15 @@ def _set_log_format(ctx: click.Context, _: click.Parameter, value: str) -> None:
     help="Form of progress, warnings and errors on standard error.",
 )
 def cli(traceback: bool) -> None:
-    """Features on which linear learning matches kernel machines, for big data.
+    """Turn tables, texts and sparse rows into features, and learn from these.
+
+    Linear models of the features come close to kernel machines. The features
+    also find near neighbours and duplicates. Files may be of any size.
 
     Try it on real data, without a file of your own:
       dkfeat demo
 
-    The same on your LIBSVM files, plain or compressed:
+    The same on your files, Parquet, JSON lines or LIBSVM text:
       dkfeat featurize train.svm.xz --n-components 512 --out features/train
       dkfeat featurize test.svm.xz --like features/train --out features/test
       dkfeat train features/train --test features/test --out model
@@ -75,7 +78,7 @@ def cli(traceback: bool) -> None:
     3 storage, 4 conflict with another run, spec or source, 5 workers lost,
     130 or 143 interrupted, 141 output closed by its reader.
 
-    `dkfeat COMMAND --help` has all options of a command, with examples.
+    `dkfeat COMMAND --help` has examples, `--help-all` all options.
     """
 
 

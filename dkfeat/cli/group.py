@@ -34,6 +34,13 @@ OUTPUT = "Output"
 UNNAMED = "Options"
 WIDEST = 26
 """Maximum width, in columns, of an option with its help text beside it; wider ones have it on the next line."""
+_RARE = re.compile(
+    "Feature map (laplace|maclaurin|nystroem)|Format jsonl|p|center|kernel|projection|n_mixtures|t_bits|code|delta|layout"
+    "|(target|storage)_options|blocksize|dtype|labels|label_dtype|zero_based|multilabel|query_(id|column)|features_as"
+    "|column_scale|on_changed_source|scheduler_file|cluster|threads_per_worker|resume"
+)
+"""Headings, and names of options, that a help page leaves out unless it is asked for all."""
+ALL = "dkfeat.help-all"
 _NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
 
 PATHS = {"CONF", "DIR", "DIR|FILE", "FILE", "FILES", "MODEL", "RUN", "SHARDS", "SOURCE", "SOURCE2", "TARGET"}
@@ -201,8 +208,8 @@ class _Base(click.Command):
         last = UNNAMED
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
-            if record is not None:
-                if option is not self.get_help_option(ctx):
+            if record is not None and (ALL in ctx.meta or not _is_rare(option)):
+                if option not in (self.get_help_option(ctx), _HELP_ALL):
                     last = getattr(option, "heading", UNNAMED)
                 elif OUTPUT in sections:
                     last = OUTPUT
@@ -211,8 +218,34 @@ class _Base(click.Command):
         _write_sections(formatter, sections.items())
 
 
+def _is_rare(option: click.Parameter) -> bool:
+    return any(_RARE.fullmatch(text) for text in (str(option.name), getattr(option, "heading", "")))
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options, also those left out here.",
+)
+
+
 class DkfeatCommand(_Base):
     """Command that turns every error into a line on standard error and an exit status, inside any group."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters; if the help page leaves some out, also the option that shows all."""
+        *found, own = super().get_params(ctx)
+        return [*found, *[_HELP_ALL] * any(map(_is_rare, found)), own]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

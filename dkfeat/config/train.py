@@ -262,14 +262,6 @@ class TrainConfig(Settings):
         return replace(made, solver=kind.from_mapping(options, place=place))
 
 
-def settings_of(solver: SGD | Liblinear, seed: int) -> dict[str, Any]:
-    """Options of a training that determine its model besides the rows, of the solver those that are not defaults."""
-    name = next(name for name, kind in SOLVERS.items() if type(solver) is kind)
-    given = {item.name: getattr(solver, item.name) for item in fields(solver) if item.name != "loaders"}
-    defaults = {item.name: item.default for item in fields(solver)}
-    return {"solver": name, "random_state": seed} | {k: value for k, value in given.items() if value != defaults[k]}
-
-
 def several(value: Any) -> tuple[Any, ...]:
     """Return a tuple as it is, and any other value as a tuple of one."""
     return value if isinstance(value, tuple) else (value,)

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -54,6 +54,7 @@ from dkfeat.validation import check_in_memory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dkfeat.config.train import SGD, Liblinear
     from dkfeat.encoders._base import Encoder
     from dkfeat.engine.dataset.dataset import ShardDataset
     from dkfeat.maps._base import FeatureMap
@@ -129,11 +130,10 @@ def read_array(target: Storage, name: str, entry: ListedArray | None) -> Any:
     return array
 
 
-def check_target(
-    folder: str | os.PathLike[str],
-    storage_options: Mapping[str, Any] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-) -> None:
+Options = Mapping[str, Any] | None
+
+
+def check_target(folder: Any, storage_options: Options = None, checkpoint: Any = None) -> None:
     """Check, before training, that a model can be saved in a folder or at a URL. The check leaves no files behind.
 
     Raises
@@ -152,12 +152,14 @@ def check_target(
     check_model_folder(target)
 
 
-def check_replaces(
-    folder: str | os.PathLike[str],
-    storage_options: Mapping[str, Any] | None,
-    map_spec: Mapping[str, Any],
-    training: Mapping[str, Any],
-) -> None:
+def settings_of(solver: SGD | Liblinear, seed: int) -> dict[str, Any]:
+    """Return the options of a training that determine its model besides the rows, for ``model.training``."""
+    options = {item.name: (getattr(solver, item.name), item.default) for item in fields(solver)} | {"loaders": (1, 1)}
+    given = {name: value for name, (value, default) in options.items() if value != default}
+    return {"settings": {"solver": type(solver).__name__.lower(), "random_state": seed, **given}}
+
+
+def check_replaces(folder: Any, storage_options: Options, map_spec: Mapping[str, Any], training: Any) -> None:
     """Check that a folder has no model of another map or of other settings; `training` may hold them.
 
     Raises
@@ -492,13 +494,7 @@ class LinearModel:
         """Turn scores into predictions, `classes` in place of their `names`. Equal scores go to the lower label."""
         return predictions_of(self.task, self.classes, scores)
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        overwrite: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> None:
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, storage_options: Options = None) -> None:
         """Write the model into a folder, or to a URL such as ``s3://bucket/model`` with options of fsspec.
 
         The folder has ``model.json``, which names the other files by their hash: weights and intercepts as plain

@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.execution import ExecutionConfig
-from dkfeat.config.train import (
-    CLASS_LOSSES,
-    REAL_LOSSES,
-    SGD,
-    SOLVERS,
-    Liblinear,
-    foreign_options,
-    settings_of,
-    several,
-)
+from dkfeat.config.train import CLASS_LOSSES, REAL_LOSSES, SGD, SOLVERS, Liblinear, foreign_options, several
 from dkfeat.engine.dataset.dataset import open_shards
 from dkfeat.engine.featurize import featurized_in_memory
 from dkfeat.engine.open import Target, as_target
@@ -39,7 +30,7 @@ from dkfeat.learn.checks import (
     classes_of,
     task_of,
 )
-from dkfeat.learn.model import LinearModel, load_model
+from dkfeat.learn.model import LinearModel, load_model, settings_of
 from dkfeat.learn.scores import calibrate
 from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints
 from dkfeat.learn.sgd.descent import DescentConfig, Variant
@@ -196,7 +187,7 @@ def train(
         text = f"solver={solver!r:.100}, but it must be dkfeat.SGD(...), dkfeat.Liblinear(...) or a name"
         raise ConfigError(f"{text}; the labels of rows in memory are given by keyword, as y=")
     seed = check_seed(random_state)
-    settings = {"settings": settings_of(solver, seed)}
+    settings = settings_of(solver, seed)
     is_folder = isinstance(shards, str | os.PathLike) or hasattr(shards, "manifest")
     of_rows = {"y": y, "map": map, "encoder": None if encoder == "auto" else encoder}
     if is_folder and (given := [name for name, value in of_rows.items() if value is not None]):

@@ -65,11 +65,11 @@ def row_of(option: click.Option, record: tuple[str, str]) -> Row:
 
 
 def groups(command: click.Command) -> dict[str, tuple[Row, ...]]:
-    """Options of a command by heading, as its help page has them, without ``--help``."""
+    """Options of a command by heading, as ``--help-all`` has them, without those for help."""
     ctx, found = click.Context(command), {}
     for option in command.get_params(ctx):
         record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
-        if record is not None and option is not command.get_help_option(ctx):
+        if record is not None and option is not command.get_help_option(ctx) and option.name != "help_all":
             assert isinstance(option, click.Option)
             title = "Progress" if option.name == "progress" else getattr(option, "heading", UNNAMED)
             found.setdefault(title, []).append(row_of(option, record))

@@ -353,12 +353,21 @@ def test_help__lists_all_commands_and_the_version():
 
 
 def test_help__options_stand_under_headings():
-    text = run("featurize", "--help").stdout
+    text = run("featurize", "--help-all").stdout
     headings = re.findall(r"^([A-Z].*):$", text, re.MULTILINE)
     assert headings[:3] == ["Target", "Feature map", "Feature map gcws"]
     assert headings[-1] == "Output"
     assert "Options" not in headings
     assert re.search(r"^Feature map laplace:\n  --beta .*\n +.*\n  --rate ", text, re.MULTILINE)
+
+
+def test_help__fits_two_screens_and_all_options_are_asked_for():
+    text = CliRunner().invoke(cli, ["featurize", "--help"], terminal_width=100).stdout
+    assert len(text.splitlines()) <= 2 * 48
+    assert "--help-all" in text
+    assert "--beta" not in text
+    every = run("featurize", "--help-all").stdout
+    assert {*re.findall(r"^  --[a-z-]+", text, re.MULTILINE)} < {*re.findall(r"^  --[a-z-]+", every, re.MULTILINE)}
 
 
 def test_help__has_colours_on_terminals_alone():

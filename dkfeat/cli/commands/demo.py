@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -58,7 +59,9 @@ def demo(ctx: click.Context, /, out: str, n_components: int, i_bits: int, seed: 
         ["train", train_shards, "--test", test_shards, "--out", model],
     ):
         note()
-        note(click.style(f"$ dkfeat {printable(shlex.join(arguments))}", bold=True), raw=True)
+        words = ["$ dkfeat", *(printable(shlex.quote(word)).replace(" ", "\0") for word in arguments)]
+        lines = wrap(" ".join(words), 76, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        note(click.style(" \\\n".join(lines).replace("\0", " "), bold=True), raw=True)
         silence = ["--quiet"] if is_quiet() or is_given(JSON) else []
         status = ctx.parent.command.main([*silence, *arguments], prog_name="dkfeat", standalone_mode=False)
         if status:
@@ -92,7 +95,8 @@ def _digit_files(folder: Path, seed: int) -> tuple[Path, Path]:
     from dkfeat.store.manifest.model_folder import LocalFolder
 
     files = folder / "train.svm", folder / "test.svm"
-    note(f"Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to {files[0]} and {files[1]}.")
+    for line in ("Handwritten digits of scikit-learn, 1,797 rows of 64 pixels, go to", *files):
+        note(str(line))
     pixels, digits = load_digits(return_X_y=True)
     held_out = np.random.default_rng(seed).random(len(digits)) < HELD_OUT
     for file, rows in zip(files, (~held_out, held_out), strict=True):

@@ -22,7 +22,7 @@ from dkfeat.cli.options import (
 from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json, summary
 from dkfeat.cli.rows import encoder_options, make_encoder, make_source, source_options
 from dkfeat.config import ExecutionConfig
-from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig, settings_of
+from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
 from dkfeat.messages import read_number
 
 if TYPE_CHECKING:
@@ -128,16 +128,15 @@ def train_and_save(
     """
     from dkfeat.engine.dataset.dataset import open_shards
     from dkfeat.engine.open import Target
-    from dkfeat.learn.model import check_replaces, check_target
+    from dkfeat.learn.model import check_replaces, check_target, settings_of
     from dkfeat.learn.train import train as run
 
     if out is not None:  # before the training, not after
         check_target(out, storage_options, checkpoint)
         overwrite = overwrite or options["init"] is not None
         if not overwrite:
-            asked = {"settings": settings_of(options["solver"], options["random_state"])}
             spec = open_shards(shards, storage_options=options_at(shards, storage_options)).spec
-            check_replaces(out, storage_options, spec["map"], asked)
+            check_replaces(out, storage_options, spec["map"], settings_of(options["solver"], options["random_state"]))
     model = run(
         shards,
         checkpoint=None if checkpoint is None else Target(checkpoint, resume=resume),

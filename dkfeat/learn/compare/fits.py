@@ -172,12 +172,10 @@ class Fits:
         _, params, C = max(tried, key=lambda each: each[0])
         values = named_kernel(function, params)
         machine, gram = SVC(kernel="precomputed", C=C), values(X)
-        right = np.concatenate(
-            [
-                machine.fit(gram[np.ix_(~held, ~held)], y[~held]).predict(gram[np.ix_(held, ~held)]) == y[held]
-                for held in self.parts
-            ]
-        )
+        right = np.empty(0, np.bool_)
+        for held in self.parts:
+            found = machine.fit(gram[np.ix_(~held, ~held)], y[~held]).predict(gram[np.ix_(held, ~held)])
+            right = np.append(right, found == y[held])
         machine.fit(gram, y)
         seconds = time.perf_counter() - began
         hits, step = 0, max(1, TESTED_BYTES // (8 * len(self.y)))
