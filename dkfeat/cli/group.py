@@ -35,9 +35,9 @@ UNNAMED = "Options"
 WIDEST = 26
 """Maximum width, in columns, of an option with its help text beside it; wider ones have it on the next line."""
 _RARE = re.compile(
-    "Feature map (laplace|maclaurin|nystroem)|Format jsonl|p|center|kernel|projection|n_mixtures|t_bits|code|delta|layout"
-    "|(target|storage)_options|blocksize|dtype|labels|label_dtype|zero_based|multilabel|query_(id|column)|features_as"
-    "|column_scale|on_changed_source|scheduler_file|cluster|threads_per_worker|resume"
+    "Feature map (laplace|maclaurin|nystroem)|Format jsonl|p|center|kernel|projection|n_mixtures|t_bits|code|delta"
+    "|layout|(target|storage)_options|blocksize|dtype|labels|label_dtype|zero_based|multilabel|query_(id|column)"
+    "|features_as|column_scale|on_changed_source|scheduler_file|cluster|threads_per_worker|resume"
 )
 """Headings, and names of options, that a help page leaves out unless it is asked for all."""
 ALL = "dkfeat.help-all"
