@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_134
+MOST_CODE = 31_136
 MOST_MODULES = 223
-MOST_TEST_LINES = 40_092
+MOST_TEST_LINES = 40_101
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
