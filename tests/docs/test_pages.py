@@ -65,9 +65,8 @@ def test_getting_started_page__runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("folder")
-def test_libsvm_page__runs(capsys):
+def test_libsvm_page__runs():
     names = run_page("how-to/libsvm.md")
-    assert "120 rows, 3 columns, first one 1" in capsys.readouterr().out
     assert names["X"].shape == (120, 512 * 256)
     assert dkfeat.open_shards("features-test").n_rows == 40
 
@@ -99,12 +98,8 @@ def test_determinism_page__runs():
 
 
 @pytest.mark.usefixtures("folder")
-def test_parquet_page__runs(capsys):
+def test_parquet_page__runs():
     run_page("how-to/parquet.md")
-    out = capsys.readouterr().out
-    assert out.count("c100") == 1
-    assert "['no' 'yes'] ['" in out
-    assert "age     int64      category" in out
     assert [dkfeat.open_shards(name).encoder is None for name in ("features", "features-numbers")] == [False, True]
     assert dkfeat.open_shards("features-june").n_rows == 400 - 151  # days up to the last of May
     predicted = pd.read_parquet("predictions/data")
@@ -112,9 +107,6 @@ def test_parquet_page__runs(capsys):
     assert predicted["id"].tolist() == [f"c{number}" for number in range(400)]
     table = pd.read_parquet("table.parquet")
     assert np.mean(predicted["prediction"] == table["answer"]) > 0.9
-    shown = blocks_of_table("how-to/parquet.md")
-    found = dkfeat.open_shards("features").encoder.describe()
-    assert shown == repr(found).split()
 
 
 @pytest.mark.usefixtures("folder")
@@ -127,12 +119,6 @@ def test_in_memory_page__runs(capsys):
     assert [manifest.rows for manifest in manifests.values()] == [400] * 3
     assert manifests["features"].sources[0].identity == manifests["features-parts"].sources[0].identity
     assert names["same"].classes_.tolist() == ["no", "yes"]
-
-
-def blocks_of_table(page):
-    """Words of the indented lines of a page."""
-    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
-    return " ".join(line for line in lines if re.match("    (age|income|visits|plan|joined)  +\\w+ ", line)).split()
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")  # of pandas, where Spark is installed
