@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import sys
@@ -16,7 +15,7 @@ import dkfeat
 from dkfeat.engine.runners.local import LocalRunner
 from tests import programs
 from tests.conftest import first_quick, libsvm_text
-from tests.engine.helpers import BLOCK, featurized, gcws
+from tests.engine.helpers import BLOCK, featurized
 from tests.faults.resumed import assert_resumes
 from tests.invariants import dataset_state
 from tests.maps.small import FEATURE_MAPS, small_map, text_for
@@ -216,25 +215,3 @@ def test_resume__with_what_decides_no_value_changed__is_accepted(half_way, golde
     elsewhere = shutil.copytree(half_way, tmp_path / "elsewhere")  # the source's root differs, too
     source = dkfeat.LibsvmSource(str(elsewhere / "in" / "*.svm"), blocksize=BLOCK)
     assert_resumes(source, elsewhere / "features", golden, finished=False, **change)
-
-
-@pytest.mark.fault("C-07", "D-10")
-def test_training__keeps_the_manifest_it_began_with(tiny_folder, tmp_path):
-    inputs, target = tmp_path / "in", tmp_path / "features"
-    inputs.mkdir()
-    (inputs / "a.svm").write_bytes((tiny_folder / "a.svm").read_bytes())
-    source = dkfeat.LibsvmSource(str(inputs / "*.svm"), blocksize=BLOCK, n_features=300)
-    first = featurized(source, target, map=gcws())
-    alone = dkfeat.train(target, dkfeat.SGD(epochs=4), progress=False)
-
-    def add_a_batch(entry):
-        if entry["epoch"] == 2:
-            (inputs / "b.svm").write_bytes((tiny_folder / "b.svm").read_bytes())
-            featurized(source, target, map=None)
-
-    model = dkfeat.train(target, dkfeat.SGD(epochs=4), progress=add_a_batch)
-    assert dkfeat.open_shards(target).manifest.number == 2
-    assert model.manifest_sha256 == alone.manifest_sha256 == first.sha256
-    assert [entry["rows"] for entry in model.history] == [250] * 4
-    assert (model.coef.tobytes(), model.intercept.tobytes()) == (alone.coef.tobytes(), alone.intercept.tobytes())
-    assert json.loads(json.dumps(dict(model.training))) == dict(alone.training)

@@ -116,19 +116,6 @@ def test_rows__columns_of_codes_have_64_bits_if_there_are_more_than_31():
     assert kinds == [np.uint32, np.int64]
 
 
-@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel", "regression"])
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_run_epoch__is_a_pure_function(task, kind):
-    chosen = of(task, ("squared_error",) if task == "regression" else ("hinge",))
-    rows, y = layout(some_rows(), kind), labels(task, 200)
-    start = run_epoch(Weights.zeros(chosen, N_COLUMNS), [(rows, y, None)], chosen)
-    first, second = (run_epoch(start, [(rows, y, None)], chosen) for _ in range(2))
-    for name in ("coef", "intercept", "mean_coef", "mean_intercept", "loss"):
-        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
-    assert first.coef.tobytes() != start.coef.tobytes()
-    assert first.steps == 400
-
-
 @settings(max_examples=25)
 @given(cuts=strategies.lists(strategies.integers(1, 199), max_size=4, unique=True), average=strategies.booleans())
 def test_run_epoch__weights_do_not_depend_on_where_batches_are_cut(cuts, average):

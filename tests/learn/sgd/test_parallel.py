@@ -257,26 +257,29 @@ def test_train__parts_go_on_from_a_checkpoint(folder, three_parts, tmp_path):
     assert len(epochs) < 3
 
 
-@pytest.mark.fault("C-07")
-def test_train__parts_keep_the_shards_they_started_with(tiny_rows, tmp_path):
+@pytest.mark.fault("C-07", "D-10")
+@pytest.mark.parametrize("parts", [None, 2])
+def test_train__keeps_the_shards_it_started_with(parts, tiny_rows, tmp_path):
     X, y = tiny_rows
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "a.svm").write_text(libsvm_text(X[:200], y[:200]))
     source = LibsvmSource(str(tmp_path / "rows" / "*.svm"), blocksize=4096, n_features=X.shape[1], zero_based=False)
     gcws = GCWSFeatures(n_components=16, i_bits=6, random_state=0)
     options = {"client": ExecutionConfig(scheduler="synchronous"), "progress": False}
-    dkfeat.featurize(source, tmp_path / "out", gcws, **options)
+    first = dkfeat.featurize(source, tmp_path / "out", gcws, **options)
     data = dkfeat.open_shards(tmp_path / "out")
-    undisturbed = trained(data, parts=2, scheduler="synchronous")
+    undisturbed = trained(data, parts=parts, scheduler="synchronous")
 
     def commit(entry):
         if entry["epoch"] == 1:
             (tmp_path / "rows" / "b.svm").write_text(libsvm_text(X[200:], y[200:]))
             dkfeat.featurize(source, tmp_path / "out", **options)
 
-    model = trained(tmp_path / "out", parts=2, scheduler="synchronous", progress=commit)
+    model = trained(tmp_path / "out", parts=parts, scheduler="synchronous", progress=commit)
     assert dkfeat.open_shards(tmp_path / "out").n_rows == ROWS
     assert bits(model) == bits(undisturbed)
+    assert (model.manifest_sha256, model.training) == (first.sha256, undisturbed.training)
+    assert [entry["rows"] for entry in model.history] == [200] * 3
 
 
 @pytest.mark.parametrize(
@@ -300,11 +303,6 @@ def test_threads__weights_beyond_memory_are_refused(folder, monkeypatch):
     trained(folder, **options, n_workers=2)
     with pytest.raises(PlanError, match=r"3 parts .* needs about 76\d.* MiB .* may be used; run fewer threads"):
         trained(folder, **options, n_workers=4)
-
-
-@pytest.mark.cluster
-def test_cluster__gives_the_same_bits(folder, three_parts, cluster_client):
-    assert bits(trained(folder, parts=3, client=cluster_client)) == three_parts
 
 
 @pytest.mark.cluster

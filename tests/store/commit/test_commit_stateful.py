@@ -18,11 +18,10 @@ from dkfeat.store.commit import begin as commit
 from dkfeat.store.commit import maintenance
 from dkfeat.store.commit.status import status
 from dkfeat.store.shards import reader
-from dkfeat.store.shards.columns import schema_of
 from dkfeat.store.storage import base, open_storage
 from tests.faults.kills import ABORT_POINTS, POINTS
-from tests.invariants import assert_dataset_whole, dataset_state
-from tests.store.tiny_job import ROW_BYTES, TinyJob, write_sources
+from tests.invariants import assert_dataset_whole
+from tests.store.tiny_job import TinyJob, write_sources
 
 
 def newest_number(meta, kind):
@@ -177,9 +176,3 @@ def test_data_set__many_more_histories():
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(DataSetMachine, settings=settings(max_examples=100, stateful_step_count=30))
-
-
-def test_machine__schema_is_that_of_the_tiny_job(tmp_path):
-    job = TinyJob(write_sources(tmp_path / "in"), tmp_path / "out")
-    assert job.run().schema == schema_of("codes", ROW_BYTES, "int64")
-    assert dataset_state(job.target)[1][0]["schema"] == {"label": "int64", "codes": f"fixed_size_binary[{ROW_BYTES}]"}

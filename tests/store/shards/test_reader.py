@@ -318,11 +318,6 @@ def test_success__unreadable__is_refused(job, text):
             call()
 
 
-def test_success__absent__still_reads(job):
-    (job.target / "_SUCCESS").unlink()
-    assert reader.read_manifest(open_storage(job.target)).number == 1
-
-
 @pytest.mark.fault("S-06")
 @pytest.mark.parametrize("gone", ["spec.json", "manifest-000001.json", "manifest-000002.json", "records-*.parquet"])
 def test_metadata__file_is_gone__is_refused(job, gone):

@@ -269,26 +269,6 @@ def test_probe__store_that_overwrites__is_refused(disk, monkeypatch):
     assert list(disk.list(META)) == ["set-aside", "tmp"]
 
 
-@pytest.mark.fault("S-03")
-@pytest.mark.parametrize("case", ["a file", "below a file", "parent missing"])
-def test_target__unusable__is_refused_before_any_work(tmp_path, case):
-    (tmp_path / "file").write_bytes(b"mine")
-    where = {"a file": "file", "below a file": "file/out", "parent missing": "gone/out"}[case]
-    job = TinyJob(write_sources(tmp_path / "in"), tmp_path / where)
-    with pytest.raises(CommitError) as fault:
-        job.run()
-    assert fault.value.exit_code == 3
-    assert job.transforms == []
-    assert (tmp_path / "file").read_bytes() == b"mine"
-    assert not (tmp_path / "gone").exists()
-
-
-def test_target__on_a_folder_without_hard_links__works(tmp_path, monkeypatch):
-    forbid_links(monkeypatch)
-    TinyJob(write_sources(tmp_path / "in"), tmp_path / "out").run()
-    assert (tmp_path / "out/_SUCCESS").exists()
-
-
 @pytest.mark.fault("S-15")
 def test_temporary_folder_of_the_system__is_not_used(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", "/nonexistent")
