@@ -29,10 +29,6 @@ PACK = {
 ROWS = "".join(f"{n % 2} {n % 39 + 1}:{n}.25 40:-3\n" for n in range(300))
 
 
-def nothing_is_committed(target: Path) -> bool:
-    return not list(target.glob("_dkfeat/manifest*")) and not (target / "_SUCCESS").exists()
-
-
 @pytest.mark.fault("I-04", "I-05")
 @pytest.mark.parametrize("blocksize", [16, 100, 1 << 20])
 @pytest.mark.parametrize("layout", ["codes", "sparse"])
@@ -103,30 +99,6 @@ def test_files_without_rows__stay_listed_and_training_passes_over_them(tmp_path)
     assert any(entry.rows == 0 for entry in manifest.shards)
     model = dkfeat.train(tmp_path / "features", dkfeat.SGD(epochs=1), progress=False)
     assert np.isfinite(model.coef).all()
-
-
-@pytest.mark.fault("I-30", "I-31")
-@pytest.mark.parametrize("ending", PACK)
-@pytest.mark.parametrize("damage", ["half", "last 4", "last 8", "bit", "garbage"])
-def test_damaged_file__commits_nothing_and_keeps_the_others(tmp_path, ending, damage):
-    packed = PACK[ending](ROWS.encode())
-    middle = len(packed) // 2
-    flipped = packed[:middle] + bytes([packed[middle] ^ 1]) + packed[middle + 1 :]
-    damaged = {
-        "half": packed[:middle], "last 4": packed[:-4], "last 8": packed[:-8], "bit": flipped,
-        "garbage": packed + b"1 1:1\n",
-    }[damage]  # fmt: skip
-    (tmp_path / f"b.svm{ending}").write_bytes(damaged)
-    (tmp_path / "a.svm").write_text(ROWS)
-    source = dkfeat.LibsvmSource(str(tmp_path / "*.svm*"), blocksize=2000, **GIVEN)
-    for _ in range(2):  # a resumed run raises the same error
-        with pytest.raises(ParseError, match=rf"b\.svm\{ending}: truncated or corrupt at decompressed byte") as caught:
-            featurized(source, tmp_path / "features", scheduler="synchronous")
-        assert caught.value.exit_code == 2
-        assert nothing_is_committed(tmp_path / "features")
-    dkfeat.abort(tmp_path / "features")
-    (tmp_path / f"b.svm{ending}").write_bytes(packed)
-    assert featurized(source, tmp_path / "features").rows == 600
 
 
 @pytest.mark.fault("I-36")

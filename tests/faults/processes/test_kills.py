@@ -50,15 +50,6 @@ def watched(folder):
 
 
 @pytest.mark.fault("P-01")
-@pytest.mark.parametrize("kill_at", ["after_plan:1", "mid_write:10", "after_publish:7", "before_manifest:1"])
-def test_driver_killed__resume_is_identical(kill_at, source, golden, tmp_path):
-    target = tmp_path / "features"
-    programs.run_killed(kill_at, words(source, target, "threads"))
-    made = assert_resumes(source, target, golden, finished=False)
-    assert made == len(golden[0]) or kill_at != "before_manifest:1"
-
-
-@pytest.mark.fault("P-01")
 @pytest.mark.cluster
 def test_driver_killed__its_workers_leave(source, golden, tmp_path):
     target = tmp_path / "features"

@@ -105,20 +105,6 @@ def test_nightly__bad_row_then_mended(nights):
     assert_dataset_whole(nights.target, committed=True)
 
 
-def test_nightly__bad_row_behind_rows_that_were_featurized(nights):
-    nights.settings["featurize"][0]["source"]["urlpath"] = "data/days/*.svm"
-    nights.save()
-    path = nights.days / "day-1.svm"
-    text = "".join(f"{1 + i % 2} {1 + i % 5}:1 {10 + i % 7}:2\n" for i in range(900))
-    path.write_text(text + "1 9:1 8:1\n")
-    assert event(nights.fire(2), "failed")["error"] == "ParseError"
-    path.write_text(text)
-    assert f"dkfeat abort {nights.target}" in event(nights.fire(4), "failed")["message"]
-    dkfeat.abort(nights.target)
-    assert event(nights.fire(), "committed")["rows"] == 900
-    assert_dataset_whole(nights.target, committed=True)
-
-
 @pytest.mark.fault("I-40")
 def test_nightly__quarantine_counts_bad_rows(nights):
     nights.settings["featurize"][0] |= {"on_bad_row": "quarantine", "max_bad_rows": 5}

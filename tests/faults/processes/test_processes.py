@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from distributed import Client, LocalCluster
 
 import dkfeat
 from dkfeat.cli import cli
-from dkfeat.config import ExecutionConfig
 from dkfeat.engine.clusters.local import local_cluster
 from dkfeat.engine.runners import distributed as distributed_runner
 from dkfeat.engine.runners.open import open_runner
@@ -309,42 +307,6 @@ def test_worker_that_computes_other_codes__is_refused_before_it_makes_a_shard(so
             dkfeat.neighbors.search(target, dkfeat.open_shards(target), **options)
         with refused:
             dkfeat.evaluate(dkfeat.train(target, progress=False), source, **options)
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Wait until the processes of the workers are gone."""
-
-    folder: str
-
-    def __call__(self, split, stopped):
-        assert not stopped()
-        (Path(self.folder) / str(os.getpid())).touch()
-        time.sleep(60)
-        return split.number
-
-
-@pytest.mark.fault("P-18")
-@pytest.mark.cluster
-def test_all_workers_killed_before_any_result__error_5_after_the_wait(tmp_path):
-    with external_cluster(tmp_path, 2) as (address, processes):
-
-        def kill():
-            while not list(tmp_path.glob("begun/*")):
-                time.sleep(0.05)
-            for worker in processes[1:]:
-                worker.kill()
-
-        (tmp_path / "begun").mkdir()
-        killer = threading.Thread(target=kill, daemon=True)
-        killer.start()
-        with (
-            dask.config.set({"dkfeat.no-worker-seconds": 3}),
-            pytest.raises(ClusterError, match="no worker for"),
-            open_runner(ExecutionConfig(scheduler=address)) as runner,
-        ):
-            runner.run(Wait(str(tmp_path / "begun")), fake_splits(4), lambda *_: None)
-        killer.join()
 
 
 @pytest.mark.fault("P-18")

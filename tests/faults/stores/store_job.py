@@ -17,7 +17,6 @@ from typing import Any
 
 from dkfeat.errors import DkfeatError
 from dkfeat.store.commit import batch as runs
-from dkfeat.store.commit.maintenance import break_lock
 from dkfeat.store.storage.base import LOCK
 from dkfeat.store.storage.object_store import ObjectStorage
 from tests.store.tiny_job import TinyJob
@@ -51,11 +50,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("sources", type=Path)
     parser.add_argument("url")
-    parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--barrier", type=Path, help="begin when this file is there")
     parser.add_argument("--until", type=Path, help="hold the target until this file is there")
     parser.add_argument("--copies", type=int, default=0)
-    parser.add_argument("--break-lock")
     arguments = parser.parse_args()
     if arguments.copies:
         return race(arguments)
@@ -66,10 +63,8 @@ def main() -> int:
 
 
 def run(storage: ObjectStorage, arguments: argparse.Namespace) -> int:
-    job = TinyJob(arguments.sources, Path("unused"), pause=arguments.pause, until=arguments.until, storage=storage)
+    job = TinyJob(arguments.sources, Path("unused"), until=arguments.until, storage=storage)
     try:
-        if arguments.break_lock:
-            break_lock(storage, arguments.break_lock)
         job.run()
     except DkfeatError as fault:
         print(f"dkfeat: error: {fault}", file=sys.stderr)  # noqa: T201 -- as the command line does

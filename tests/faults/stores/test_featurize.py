@@ -274,26 +274,6 @@ def test_run__map_fails_half_way__leaves_no_part_of_a_shard(pattern, golden, buc
 
 
 @pytest.mark.slow
-@pytest.mark.fault("P-01", "S-14")
-@pytest.mark.parametrize("kill_at", ["after_publish:6", "before_manifest:1"])
-def test_driver_killed__resume_from_a_new_process_is_identical(pattern, golden, bucket, proxy, kill_at):
-    words = programs.command(
-        *("featurize", pattern, "--out", bucket.url(), "--n-components", 24, "--seed", 11, "--blocksize", BLOCK),
-        *("--target-option", "key=env:MY_KEY", "--target-option", "secret=env:MY_SECRET", "--no-progress"),
-        *("--target-option", f"endpoint_url={proxy.url}", "--target-option", "client_kwargs.region_name=us-east-1"),
-    )
-    variables = {"MY_KEY": KEY, "MY_SECRET": SECRET}
-    programs.run_killed(kill_at, words, **variables)
-    bucket.assert_whole(finished=False)
-    made = bucket.keys("out/data/")
-    resumed = programs.run(words, **variables)
-    assert resumed.status == 0, resumed.err
-    assert bucket.state() == golden
-    bucket.assert_whole(committed=True)
-    assert all(proxy.count("PUT", key) == 1 for key in made)
-
-
-@pytest.mark.slow
 @pytest.mark.fault("P-05", "S-21")
 @pytest.mark.parametrize(("action", "times"), [("503", 5), ("slow", 1), ("silent", 1)])
 def test_sigterm__ends_threads_that_ask_a_failing_store_again(pattern, bucket, options, proxy, action, times):

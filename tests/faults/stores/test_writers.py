@@ -15,9 +15,9 @@ import pytest
 import dkfeat
 from dkfeat.errors import CommitConflictError, TargetBusyError
 from dkfeat.store.commit import begin as commit
-from dkfeat.store.commit.maintenance import abort, break_lock, clean
+from dkfeat.store.commit.maintenance import abort, clean
 from dkfeat.store.storage import base, object_store, open_storage
-from dkfeat.store.storage.base import LOCK, META
+from dkfeat.store.storage.base import LOCK
 from tests import programs
 from tests.faults.stores.bucket import KEY, SECRET
 from tests.invariants import dataset_state
@@ -53,25 +53,6 @@ def start(proxy, bucket, sources):
     for process in started:
         process.kill()
         process.communicate()
-
-
-def check_two_at_once(start, bucket, golden, barrier, *options, release=None):
-    both = [start("--barrier", barrier, *options) for _ in range(2)]
-    for process in both:
-        assert process.stdout.readline() == "ready\n"
-    barrier.touch()
-    if release is not None:
-        wait_for_first(both)
-        release.touch()
-    outputs = [process.communicate(timeout=240)[1] for process in both]
-    codes = [process.returncode for process in both]
-    assert sorted(codes) in ([0, 4], [0, 0]), outputs  # [0, 0] if one had ended before the other began
-    if 4 in codes:
-        winner = both[codes.index(0)]
-        assert f"pid {winner.pid}, since" in outputs[codes.index(4)]
-    assert bucket.state() == golden
-    bucket.assert_whole(committed=True)
-    return sorted(codes)
 
 
 @pytest.mark.fault("C-12")
@@ -142,9 +123,19 @@ def test_lock__under_another_run_id__is_held_all_the_time(storage, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.fault("C-01")
 def test_two_runs_at_once__one_works_the_other_is_told(start, bucket, golden, tmp_path):
-    release = tmp_path / "release"
-    codes = check_two_at_once(start, bucket, golden, tmp_path / "go", "--until", release, release=release)
-    assert codes == [0, 4]
+    barrier, release = tmp_path / "go", tmp_path / "release"
+    both = [start("--barrier", barrier, "--until", release) for _ in range(2)]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    barrier.touch()
+    wait_for_first(both)
+    release.touch()
+    outputs = [process.communicate(timeout=240)[1] for process in both]
+    codes = [process.returncode for process in both]
+    assert sorted(codes) == [0, 4], outputs
+    assert f"pid {both[codes.index(0)].pid}, since" in outputs[codes.index(4)]
+    assert bucket.state() == golden
+    bucket.assert_whole(committed=True)
 
 
 def killed_run(start, kill_at):
@@ -182,34 +173,6 @@ def test_killed_run__at_any_request__is_finished(start, bucket, storage, sources
     bucket.assert_whole(committed=True)
 
 
-def foreign_lock(bucket, **changes):
-    holder = {**HOLDER, **base.this_process(), **changes}
-    bucket.put(f"out/{LOCK}", json.dumps(holder).encode())
-    return holder
-
-
-@pytest.mark.fault("C-04")
-def test_lock__of_another_host__is_broken_by_its_run_id_alone(bucket, storage, sources, golden, caplog):
-    foreign_lock(bucket, host="elsewhere", since="2001-01-01T00:00:00+00:00")
-    assert storage.holder().alive is None
-    job = TinyJob(sources, Path("unused"), storage=storage)
-    for call in (job.run, lambda: break_lock(storage, "b" * 32)):
-        with pytest.raises(
-            TargetBusyError, match=rf"host elsewhere, pid \d+, since 2001.*break-lock \S+ '{'a' * 32}'`"
-        ) as fault:
-            call()
-        assert fault.value.exit_code == 4
-    assert job.transforms == []
-    assert break_lock(storage, "a" * 32)
-    assert storage.holder() is None
-    assert bucket.keys(f"out/{META}/lock") == []
-    assert not break_lock(storage, "a" * 32)
-    job.run()
-    assert "taking over from run aaaa" in caplog.text
-    assert bucket.state() == golden
-    bucket.assert_whole(committed=True)
-
-
 @pytest.mark.parametrize(
     ("changes", "alive"),
     [
@@ -231,7 +194,7 @@ def test_process__counts_as_ended_when_that_is_proved(changes, alive, monkeypatc
 
 
 def dead_lock(bucket):
-    return foreign_lock(bucket, pid=2**22 + 1)
+    bucket.put(f"out/{LOCK}", json.dumps({**HOLDER, **base.this_process(), "pid": 2**22 + 1}).encode())
 
 
 def test_lock__of_a_dead_run__many_takers__one_gets_it(bucket, options):
