@@ -127,7 +127,7 @@ def test_cluster_run__survives_two_deaths(execute):
     assert re.search(r"unfinished: \d+ of \d+ splits of the new batch are done", out)
 
 
-@pytest.mark.parametrize(("name", "count"), {"04_neighbors": 6, "05_corpus": 2}.items())
+@pytest.mark.parametrize(("name", "count"), {"04_neighbors": 6, "05_corpus": 3}.items())
 def test_notebook__runs_and_draws(execute, name, count):
     notebook = execute(name)
     assert told(notebook)
