@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from textwrap import fill
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any, TextIO
 
 from dkfeat.messages import without_secrets
@@ -64,40 +64,35 @@ def guarded_stderr(show: Callable[[str], str] = str) -> Iterator[None]:
 @contextmanager
 def sign_of_life(name: str) -> Iterator[None]:
     """Show in a terminal that a command works, until its first output, which may be a bar of its own."""
-    streams = [stream for stream in (sys.stderr, sys.stdout) if stream.isatty()]
-    if sys.stderr not in streams:
+    stderr, began, ended = sys.stderr, time.monotonic(), Event()
+    writes = {stream: stream.write for stream in (stderr, sys.stdout) if stream.isatty()}
+    if stderr not in writes:
         yield
         return
-    writes, began, ended, lock = [stream.write for stream in streams], time.monotonic(), Event(), Lock()
-
-    def show(text: str, *, last: bool = False) -> None:
-        with lock:
-            if not ended.is_set():
-                writes[0](text)
-                streams[0].flush()
-                if last:
-                    ended.set()
 
     def work() -> None:
         while not ended.wait(_PATIENCE_SECONDS):
             jit: Any = sys.modules.get("dkfeat.compiled.jit")  # not loaded here, because it takes time
             is_compiling = hasattr(jit, "COMPILATIONS") and jit.COMPILATIONS.running
             doing = "compiling, once per machine" if is_compiling else "working"
-            show(f"{_ERASE}{name}: {doing} … {int(time.monotonic() - began)} s")
+            writes[stderr](f"{_ERASE}{name}: {doing} … {int(time.monotonic() - began)} s")
+            stderr.flush()
 
-    def end() -> None:
-        show(_ERASE if time.monotonic() > began + _PATIENCE_SECONDS else "", last=True)
-        for stream, write in zip(streams, writes, strict=True):
-            stream.write = write  # type: ignore[method-assign]
+    def write_first(stream: TextIO, text: str) -> int:
+        if not ended.is_set():
+            ended.set()
+            thread.join()
+            writes[stderr](_ERASE if time.monotonic() > began + _PATIENCE_SECONDS else "")
+            stderr.flush()
+        return writes[stream](text)
 
-    def write_first(write: Callable[[str], int], text: str) -> int:
-        end()
-        return write(text)
-
-    for stream, write in zip(streams, writes, strict=True):
-        stream.write = partial(write_first, write)  # type: ignore[method-assign]
-    Thread(target=work, daemon=True).start()
+    thread = Thread(target=work, daemon=True)
+    for stream in writes:
+        stream.write = partial(write_first, stream)  # type: ignore[method-assign]
+    thread.start()
     try:
         yield
     finally:
-        end()
+        write_first(stderr, "")
+        for stream, write in writes.items():
+            stream.write = write  # type: ignore[method-assign]
