@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from dkfeat.messages import without_secrets
 
 _ERASE = "\r\x1b[2K"
-_PATIENCE_SECONDS = 0.3
+_PATIENCE_SECONDS = 0.2
 """Time without output after which a command shows that it works."""
 
 

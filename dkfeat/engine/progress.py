@@ -198,8 +198,8 @@ def _bar(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], obj
             for task in self.tasks:
                 if not task.finished:
                     now = stage.now()
-                    text = f"{clock(now.seconds)}, {now.pace.removeprefix('0 rows/s, ')}" if now.source_bytes else ""
-                    text = COMPILING if COMPILATIONS.running else text
+                    pace = f", {now.pace.removeprefix('0 rows/s, ')}" if now.source_bytes else ""
+                    text = COMPILING if COMPILATIONS.running else clock(now.seconds) + pace
                     self.update(task.id, completed=max(task.completed, min(now.source_bytes, total - 1)), pace=text)
             return super().get_renderables()
 

@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix
 from dkfeat.blocks import BadRow, RowBlock, SourceFile, Split
 from dkfeat.errors import ConfigError, DkfeatError, ParquetError
 from dkfeat.messages import counted, logger_of, printable
+from dkfeat.process_cache import METER
 from dkfeat.sources.base import SplitScan
 from dkfeat.sources.contents import check_unchanged
 from dkfeat.sources.parquet.batches import ColumnBatch, RowError
@@ -200,6 +201,8 @@ class TabularSource(ParquetOptions):
                 except MemoryError as fault:
                     reason = f"{len(batch.rows):,} rows need more memory than there is"
                     raise self.column_error(split.file, None, reason) from fault
+                if reader.n_rows:  # of Parquet, which other threads read
+                    METER.read(self.split_bytes(split) * len(batch.rows) // reader.n_rows)
                 del batch
                 first = 0
                 while first < rows.n_rows or bad:
