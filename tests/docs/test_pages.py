@@ -58,6 +58,8 @@ def test_shown_output__is_compared():
 def test_getting_started_page__runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("matplotlib.pyplot.subplots", lambda **_: (None, Figure().add_subplot()))
+    lines = [line for block in blocks("getting-started.md") for line in (block.text + block.shown).splitlines()]
+    assert max(map(len, lines)) <= 90  # what the site shows without scrolling
     names = run_page("getting-started.md")
     assert (names["minutes"] > 15).tolist() == (names["late"] == "late").tolist()
     assert (tmp_path / "report" / "evaluation.html").exists()
