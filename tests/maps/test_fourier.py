@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.kernel_approximation import RBFSampler
 
 from dkfeat.errors import InputError
 from dkfeat.maps import FourierFeatures
@@ -43,15 +42,6 @@ def test_fourier__is_its_formula(projection, kernel, normalize, n_components):
     assert np.allclose(Z, expected_features(features, X), atol=2e-5)
     if normalize:
         assert np.allclose(np.linalg.norm(Z, axis=1), 1, atol=1e-6)
-
-
-def test_fourier__is_scikit_learns_sampler_with_the_same_draws():
-    X = some_rows()
-    features = FourierFeatures(64, gamma=0.3, kernel="rbf", normalize=False, random_state=4).fit(X)
-    sampler = RBFSampler(gamma=0.3, n_components=64, random_state=0).fit(X)
-    sampler.random_weights_ = np.sqrt(2 * 0.3) * matrix_of(features._settings.operator).T
-    sampler.random_offset_ = 2 * np.pi * _phases(4, 64).astype(np.float64)
-    assert np.allclose(features.transform(X), sampler.transform(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])

@@ -300,21 +300,6 @@ def test_featurize__plan_that_does_not_fit_is_refused(tiny_folder, tmp_path):
     assert not (tmp_path / "features").exists()
 
 
-def test_featurize__compressed_file_in_several_pieces(tiny_folder, tiny_rows, tmp_path):
-    X, y = tiny_rows
-    text = b"".join((tiny_folder / name).read_bytes() for name in ("a.svm", "b.svm"))
-    (tmp_path / "all.svm.gz").write_bytes(gzip.compress(text, mtime=0))
-    source = dkfeat.LibsvmSource(str(tmp_path / "all.svm.gz"), blocksize=10_000)
-    manifest = featurized(source, tmp_path / "features")
-    assert {entry.split for entry in manifest.shards} == {0}
-    assert [entry.piece for entry in manifest.shards] == list(range(len(manifest.shards)))
-    assert len(manifest.shards) > 5
-    np.testing.assert_array_equal(
-        dkfeat.open_shards(tmp_path / "features").codes().codes, gcws().fit(X).encode(X).codes
-    )
-    np.testing.assert_array_equal(dkfeat.open_shards(tmp_path / "features").labels(), y)
-
-
 @pytest.mark.fault("I-27")
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n"])
 def test_featurize__source_without_rows(text, tmp_path, caplog):

@@ -47,13 +47,7 @@ def test_maclaurin__keeps_scikit_learns_rules(estimator, check):
     [
         ({}, CUBIC, "kernel", 40, 3),
         ({"measure": "proper"}, CUBIC, "proper", 40, 5),
-        (
-            {"kernel": "maclaurin", "coefficients": [0, 0, 0, 0.5, 0, 0, 2.0]},
-            [0, 0, 0, 0.5, 0, 0, 2.0],
-            "kernel",
-            33,
-            2,
-        ),
+        ({"kernel": "maclaurin", "coefficients": SPARSE}, SPARSE, "kernel", 33, 2),
         ({"degree": 150, "coef0": 0.0}, [0.0] * 150 + [1.0], "kernel", 17, 2),  # more factors than one tile
     ],
 )
