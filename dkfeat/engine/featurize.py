@@ -163,10 +163,9 @@ def featurized_in_memory(
     try:
         with open_run(source, target, client=client, progress=progress) as opened:
             if not opened.source.without_absent_label(opened.files).has_labels:
-                name = getattr(source, "label", None)
+                label = f"have no labels (label={getattr(source, 'label', None)!r})"
                 raise InputError(
-                    f"the rows have no {'labels' if name is None else f'column {name!r} of labels'}; pass y=, or name "
-                    "their column by dkfeat.TableSource(rows, label=...)"
+                    f"the rows {label}; pass y=, or name the column by dkfeat.TableSource(rows, label=...)"
                 )
             if isinstance(opened.source, TableSource) and not opened.source.held.starts[-1]:
                 raise InputError("the table or array has no rows; give one or more to train on")

@@ -67,10 +67,7 @@ def hold_rows(source: Any, runners: LazyRunner) -> Any:
 def _blocks(rows: Any) -> list[Any]:
     """Return the partitions of a DataFrame or Series, or the blocks of an array, each of whole rows."""
     if isinstance(rows, Delayed) or not hasattr(rows, "to_delayed"):
-        kind = type(rows).__name__
-        raise ConfigError(
-            f"a {kind} has no partitions of Dask; give rows and y as its DataFrames, Series or arrays, or none of them"
-        )
+        raise ConfigError(f"a {type(rows).__name__} has no partitions; give rows and y both as collections of Dask")
     if hasattr(rows, "rechunk"):
         rows = rows.rechunk(dict.fromkeys(range(1, rows.ndim), -1))
     return list(np.ravel(rows.to_delayed()))

@@ -108,12 +108,10 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
             "the training shards were made with label=None, so rows have no labels; featurize with label=COLUMN"
         )
     regression = task == "regression" or (task == "auto" and any(loss in REAL_LOSSES for loss in losses))
-    if given.get("multilabel"):
-        if regression:
-            raise ConfigError(
-                "these shards hold a list of labels for each row, which are classes; no regression can be trained"
-            )
-        return "multilabel"
+    if given.get("multilabel") and regression:
+        raise ConfigError(
+            "these shards hold a list of labels for each row, which are classes; no regression can be trained"
+        )
     if regression:
         return "regression"
     if data.classes is None:
@@ -121,6 +119,8 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
             "the shards' labels take more than 10,000 values, too many for classes; if they are quantities, train a "
             "regression: task='regression' (--task regression)"
         )
+    if given.get("multilabel"):
+        return "multilabel"
     return "binary" if len(data.classes) == 2 else "multiclass"
 
 
@@ -131,13 +131,9 @@ def classes_of(data: Any, task: str) -> NDArray[Any]:
     ------
     InputError
         If there are too few.
-    ConfigError
-        If there are too many.
     """
     if task == "regression":
         return np.empty(0, np.float64)
-    if data.classes is None:
-        raise ConfigError("the shards' labels take more than 10,000 values, more than can be trained")
     classes = np.asarray(data.classes)
     if task != "multilabel":
         check_several_classes(labels_named(data.classes, data.spec["input"]), data.n_rows)
@@ -220,8 +216,7 @@ def check_continues(model: Any, data: Any, where: str) -> None:
     SpecConflictError
         If not; the message says what differs.
     """
-    options = ("n_features", "zero_based", "multilabel", "classes")
-    check_same_features(model.spec, data.spec, shards=where, owner="the model's", like="MODEL", options=options)
+    check_same_features(model.spec, data.spec, shards=where, owner="the model's", like="MODEL")
     if model.task == "regression":
         return
     new = [] if data.classes is None else np.setdiff1d(data.classes, model.classes).tolist()
@@ -270,10 +265,8 @@ def check_same_features(
     for key in ("map", "encoder"):
         ours, theirs = (json.loads(json.dumps(values.get(key))) for values in (expected, spec))
         if lines := differences(theirs, ours, key):
-            raise SpecConflictError(
-                f"{shards}: made by another {key} than {owner}, {'; '.join(lines)}; featurize their rows with "
-                f"like={like}"
-            )
+            differing = f"{'; '.join(lines)}; featurize their rows with like={like}"
+            raise SpecConflictError(f"{shards}: made by another {key} than {owner}, {differing}")
     words, others = ([*values["input"].get("classes", ())] for values in (expected, spec))
     if words != others and None not in (values["input"].get("label", "") for values in (expected, spec)):
         labels, trained = (f"the words {', '.join(names)[:100]}" if names else "numbers" for names in (others, words))

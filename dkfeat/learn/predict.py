@@ -448,13 +448,8 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     found = inherit_row_options(found, "the model", training, dtype, files, encoder=model.encoder, remedy=remedy)
     found = found.inspect(files)
     if found.classes == ():
-        raise ConfigError(
-            "labels are words, but the model's are numbers; convert their column to numbers, or pass label=None "
-            "(--no-label)"
-        )
+        text = "labels are words, but the model's are numbers; convert them to its numbers"
+        raise ConfigError(f"{text}, or pass label=None (--no-label)")
     if not found.is_resolved:
-        raise ConfigError(
-            "a source for predictions needs n_features, zero_based and label_dtype, which its files do not tell if "
-            "labels are words and those of the model are not; give them, or pass label=None (--no-label)"
-        )
+        raise ConfigError(f"the model does not say how its rows were read; give {', '.join(found.unresolved)}")
     return found

@@ -50,14 +50,12 @@ def arrow_table(rows: Any, y: Any = None, label: str = "label") -> pa.Table:
         table = _table(rows)
         if y is None:
             return copy_views(table)
-        if isinstance(y, str | bytes | Mapping | Set) or not (hasattr(y, "__iter__") or hasattr(y, "to_arrow")):
+        if isinstance(y, str | bytes | Mapping | Set) or hasattr(y, "columns") or getattr(y, "ndim", 1) != 1:
+            shown = " ".join(repr(y).split())
             raise InputError(
-                f"y={y!r:.50} is a {type(y).__name__}, but it must be an array, Series or list with a label for each "
-                "row; name a column of the table by dkfeat.TableSource(rows, label=...)"
+                f"y={shown:.50} is a {type(y).__name__}, but it must be one column of labels, such as an array, list "
+                "or y[column]; a column of the table is named by dkfeat.TableSource(rows, label=...)"
             )
-        if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1:
-            text = "but labels are one column; give it alone, as y[column] or y.ravel()"
-            raise InputError(f"y is a {type(y).__name__}, {text}")
         is_arrow = isinstance(y, pa.Array | pa.ChunkedArray)
         labels = y if is_arrow else y.to_arrow() if hasattr(y, "to_arrow") else pa.array(y, from_pandas=True)
     except DkfeatError:
@@ -200,10 +198,7 @@ class TableSource(TabularSource):
     def held(self) -> HeldRows:
         """The rows; an error if they are a collection of Dask that no run has computed."""
         if not isinstance(self.rows, HeldRows):
-            raise ConfigError(
-                "rows of a Dask collection are read by dkfeat.featurize and dkfeat.train alone; compute() them, or "
-                "give the files from which they are read"
-            )
+            raise ConfigError("only featurize and train read rows of Dask; compute() them, or give their files")
         return self.rows
 
     def files(self, *, checks: bool = True) -> tuple[SourceFile, ...]:  # noqa: ARG002 - inherited

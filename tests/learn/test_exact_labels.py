@@ -126,7 +126,7 @@ def test_labels__words_are_not_compared_with_numbers(tmp_path):
         parquet.write_table(table, tmp_path / f"{name}.parquet")
     dart = dkfeat.DartFeatures(n_components=32, random_state=0)
     dkfeat.featurize(tmp_path / "numbers.parquet", tmp_path / "shards", dart, progress=False)
-    dkfeat.featurize(tmp_path / "words.parquet", tmp_path / "test", like=tmp_path / "shards", progress=False)
+    dkfeat.featurize(tmp_path / "words.parquet", tmp_path / "test", dart, progress=False)
     with pytest.raises(SpecConflictError, match="labels are the words one, zero, the training shards' are numbers"):
         dkfeat.train(tmp_path / "shards", test=tmp_path / "test", progress=False)
     model = dkfeat.train(tmp_path / "shards", progress=False)

@@ -477,12 +477,9 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
         ]
     if _ABSENT not in (old, new) and fingerprint(old) == fingerprint(new):
         return []
-    pairs = ((old, "a value"), (new, "another"))
-    texts = [
-        "nothing" if value is _ABSENT else text if len(text := json.dumps(value)) <= _MOST_SHOWN else long
-        for value, long in pairs
-    ]
-    return [f"{path}: {texts[0]} there, {texts[1]} asked"]
+    there, asked = ("nothing" if value is _ABSENT else json.dumps(value) for value in (old, new))
+    there, asked = (there, asked) if max(len(there), len(asked)) <= _MOST_SHOWN else ("a value", "another")
+    return [f"{path}: {there} there, {asked} asked"]
 
 
 def read_success(storage: Storage) -> tuple[str, str] | None:
