@@ -86,10 +86,13 @@ numpydoc_show_class_members = False  # the template of a class lists them
 numpydoc_xref_param_type = True
 numpydoc_xref_aliases = {
     "bool": ":class:`python:bool`",
+    "CSR": "scipy.sparse.csr_matrix",
+    "csr_matrix": "scipy.sparse.csr_matrix",
     "DataFrame": "pandas.DataFrame",
     "mapping": ":term:`python:mapping`",
     "Path": "pathlib.Path",
     "Series": "pandas.Series",
+    "sparse": ":mod:`sparse <scipy.sparse>`",
     "Source": ":doc:`Source </reference/sources-and-shards>`",
 }
 nitpicky = True

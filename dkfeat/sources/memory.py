@@ -140,9 +140,9 @@ class TableSource(TabularSource):
 
     Parameters
     ----------
-    rows : DataFrame, pyarrow.Table, ndarray, sparse matrix, dask.dataframe.DataFrame or dask.array.Array
-        Rows; arrays have two dimensions and hold numbers. The index of a pandas table is left out. A Dask collection is
-        computed into the memory of the workers for the duration of a run.
+    rows : pandas.DataFrame, polars.DataFrame, pyarrow.Table, dask.dataframe.DataFrame, array or sparse matrix
+        Rows; arrays, of NumPy or Dask, have two dimensions and hold numbers. The index of a pandas table is left out. A
+        Dask collection is computed into the memory of the workers for the duration of a run.
     y : array, Series or list of n_rows labels, or None
         Labels: numbers or words. Of a Dask collection, a Series or array of Dask with equal partitions. None: those in
         the column `label`; arrays then have none.

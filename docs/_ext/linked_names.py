@@ -17,7 +17,7 @@ from sphinx.config import Config
 from sphinx.util import logging
 
 NAMES = Path(__file__).with_suffix(".txt")
-PROSE = {"CSR", "Dask", "JSON", "URL", "URLs", "X", "Y"}
+PROSE = {"Dask", "JSON", "URL", "URLs", "X", "Y"}
 """Words with capitals that are no names."""
 USED = {
     *("fit", "transform", "get_feature_names_out", "n_features_out", "describe", "name_of", "named"),
