@@ -7,11 +7,15 @@ Needs the extra `plot`. The same page gives the same files.
 
 from __future__ import annotations
 
-import re
+import sys
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "jobs"))
+
+from reproduction.pages.results_page import column
 
 HERE = Path(__file__).parent
 LOOKS = {
@@ -35,14 +39,6 @@ def read_accuracies() -> list[dict[str, float]]:
     names = ("GCWS, k = 1,024", "GCWS, k = 4,096", "Exact GMM")
     linear = column(text, "Smallest k that beats the linear machine", "Linear, %")
     return [linear, *(column(text, title, name) for name in names)]
-
-
-def column(text: str, title: str, name: str) -> dict[str, float]:
-    """Numbers of a column of the table under a title, by the first column."""
-    table = text.partition(f"### {title}\n")[2].strip().split("\n\n")[0].splitlines()
-    head, _, *rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table)
-    place = head.index(name)
-    return {row[0].split(",")[0]: float(row[place]) for row in rows}
 
 
 def draw(
