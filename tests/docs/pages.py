@@ -38,6 +38,7 @@ WILDCARDS = {
     r"[\d.,]+ ?(?:ns|µs|ms|s|min|h)\b": "TIME",
     r"[\d.,]+ ?[kKMGT]?i?B\b": "SIZE",
     r"[\d.,]+ (?:rows|tasks)/s": "RATE",
+    r"(?<=loss |alty )\d[\d.e-]+": "LOSS",
     r"\b\d+\.\d+\.\d+\b": "VERSION",
     r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{6,64}\b": "HASH",
     r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z| UTC)?": "DATE",
@@ -92,7 +93,7 @@ def check_output(shown: str, *came: str) -> None:
     def plain(text: str) -> str:
         for pattern, name in WILDCARDS.items():
             text = re.sub(pattern, name, text)
-        return text.replace("…", "...")
+        return re.sub(r"\s*(\.\.\.|…)\s*", "...", text)
 
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     same = (doctest.OutputChecker().check_output(plain(shown).strip(), plain(text).strip(), flags) for text in came)

@@ -12,7 +12,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
 import dkfeat
-from tests.programs import ROOT
+from tests.docs.pages import run_page
 
 pytest.importorskip("dask_ml", reason="dask-ml is an extra")
 
@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-PAGE = (ROOT / "docs" / "how-to" / "dask-ml.md").read_text(encoding="utf-8")
 CENTRES = np.array([[0.3, 1, 0.5, 0.2, 1, 0.9], [1, 0.2, 0.5, 1, 0.3, 0.9]])
 
 
@@ -46,10 +45,8 @@ def data(tmp_path_factory):
 
 def test_page__examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(examples) == 5
     with dask.config.set(scheduler="synchronous"):
-        exec(compile("\n".join(examples), "dask-ml.md", "exec"), {"__name__": "__main__"})
+        run_page("how-to/dask-ml.md")
     numbers = [float(number) for number in re.findall(r"(?:accuracy|score) ([0-9.]+)", capsys.readouterr().out)]
     assert len(numbers) == 4
     assert all(0 <= number <= 1 for number in numbers)

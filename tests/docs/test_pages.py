@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -66,11 +65,13 @@ def test_getting_started_page__runs(tmp_path, monkeypatch):
     assert len({dkfeat.open_shards(f"features/{tool}").manifest.rows for tool in ("polars", "duckdb")}) == 1
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")  # of pandas, where Spark is installed
+@pytest.mark.parametrize(
+    "page", ["libsvm.md", "in-memory.md", "read-shards.md", "neighbors.md", "clean.md", "train.md"]
+)
 @pytest.mark.usefixtures("folder")
-def test_libsvm_page__runs():
-    names = run_page("how-to/libsvm.md")
-    assert names["X"].shape == (120, 512 * 256)
-    assert dkfeat.open_shards("features-test").n_rows == 40
+def test_page__runs(page):
+    run_page(f"how-to/{page}")
 
 
 @pytest.mark.usefixtures("folder")
@@ -112,39 +113,6 @@ def test_parquet_page__runs():
 
 
 @pytest.mark.usefixtures("folder")
-def test_in_memory_page__runs(capsys):
-    names = run_page("how-to/in-memory.md")
-    out = capsys.readouterr().out.split()
-    assert out[-1] == "4"
-    assert float(out[-2]) > 0.9
-    manifests = {name: dkfeat.open_shards(name).manifest for name in ("features", "features-parts", "features-array")}
-    assert [manifest.rows for manifest in manifests.values()] == [400] * 3
-    assert manifests["features"].sources[0].identity == manifests["features-parts"].sources[0].identity
-    assert names["same"].classes_.tolist() == ["no", "yes"]
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning:pyspark")  # of pandas, where Spark is installed
-@pytest.mark.usefixtures("folder")
-def test_read_shards_page__runs():
-    names = run_page("how-to/read-shards.md")
-    assert names["columns"].shape == (1797, 128)
-    assert len(names["ordered"]) == 1797
-
-
-@pytest.mark.usefixtures("folder")
-def test_neighbors_page__runs():
-    names = run_page("how-to/neighbors.md")
-    assert len(names["delete"]) == 80
-    assert dkfeat.open_shards("features-distinct").n_rows == 520
-
-
-@pytest.mark.usefixtures("folder")
-def test_clean_page__runs():
-    names = run_page("how-to/clean.md")
-    assert (len(names["clean"]), len(names["dropped"])) == (800, 200)
-
-
-@pytest.mark.usefixtures("folder")
 def test_serve_page__runs():
     names = run_page("how-to/serve.md")
     assert names["answer"].json == {"labels": [0, 1, 2]}
@@ -152,16 +120,6 @@ def test_serve_page__runs():
     assert refused.status_code == 400
     assert "64" in refused.json["error"]
     assert len(Path("labels.txt").read_text().split()) == 1797
-
-
-@pytest.mark.usefixtures("folder")
-def test_train_page__runs():
-    run_page("how-to/train.md")
-    assert json.loads(Path("report", "evaluation.json").read_text())["rows"] == 40
-    assert Path("report", "evaluation.html").exists()
-    assert Path("state", "checkpoint").exists()
-    made = {path.name for path in Path("comparison").iterdir()}
-    assert made == {"comparison.txt", "comparison.json", "accuracy.png"}
 
 
 @pytest.mark.usefixtures("folder")

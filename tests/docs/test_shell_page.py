@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import dask
 import pytest
@@ -30,17 +31,12 @@ def test_shell_page__its_script_runs(tmp_path):
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not installed")
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "dkfeat"
-    command.write_text(f"#!{sys.executable}\nfrom dkfeat.cli import main\nmain()\n")
-    command.chmod(0o755)
-    (tmp_path / "bin" / "python").symlink_to(sys.executable)
     for name in ("train", "test"):
         (tmp_path / f"{name}.svm").write_text(
             "".join(f"{1 + i % 2} {1 + i % 2}:1 {3 + i % 5}:0.5\n" for i in range(40))
         )
     install, script = texts("how-to/shell.md", "bash")
-    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [bash, "-c", install + script],
         cwd=tmp_path,

@@ -1,7 +1,6 @@
 """The page about SLURM does what it says: its commands are run as printed, SLURM's own stood in for."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +13,9 @@ import yaml
 import dkfeat
 from dkfeat.config.execution import read_cluster
 from dkfeat.errors import TargetBusyError
-from tests.docs.pages import DOCS, run_page, texts
+from tests.docs.pages import run_page, texts
 from tests.engine.clusters.slurm_commands import write_commands
 from tests.programs import ROOT, run_killed
-
-PAGE = (DOCS / "how-to" / "slurm.md").read_text(encoding="utf-8")
 
 
 def small_blocks(text):
@@ -99,14 +96,3 @@ def test_slurm_page__a_requeued_job_breaks_the_lock_that_it_left_on_another_host
             exec(code, {"__name__": "__main__"})
     assert dkfeat.status("features-3").state == "complete"
     assert not list(tmp_path.glob("run-*"))
-
-
-def test_slurm_page__names_options_that_exist():
-    from dkfeat.cli import cli
-
-    options = {option for command in cli.commands.values() for parameter in command.params for option in parameter.opts}
-    lines = "".join(blocks("sh") + blocks("bash")).replace("\\\n", " ").splitlines()
-    shown = "\n".join(line for line in lines if line.startswith("dkfeat "))
-    assert set(re.findall(r"--[a-z-]+", shown)) <= options
-    directives = re.findall(r"^#SBATCH (.*)$", PAGE, re.MULTILINE)
-    assert all(re.fullmatch(r"(--[a-z-]+=\S+ ?)+", line) for line in directives)
