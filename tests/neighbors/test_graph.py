@@ -131,7 +131,7 @@ def test_graph__rows_are_compared_exactly(folder):
 
 
 def test_graph__is_for_all_rows(folder, capsys, monkeypatch):
-    with pytest.raises(ConfigError, match=r"--method graph\) finds the neighbours of all rows"):
+    with pytest.raises(ConfigError, match="method='graph' finds the neighbours of all rows"):
         search(folder / "features", np.ones((1, N_COLUMNS)), method="graph", progress=False)
     with pytest.raises(ConfigError, match="method='tree'"):
         search(folder / "features", method="tree", progress=False)
