@@ -122,7 +122,8 @@ def test_target__of_another_search_or_of_something_else(folder, tmp_path):
     shards, out = folder / "shards", tmp_path / "out"
     duplicates(shards, target=out, progress=False)
     with pytest.raises(
-        SpecConflictError, match=r"threshold: 0.8 there, 0.7 asked; use the same, leave them out, or choose another target"
+        SpecConflictError,
+        match=r"threshold: 0.8 there, 0.7 asked; use the same, leave them out, or choose another target",
     ):
         duplicates(shards, 0.7, target=out, progress=False)
     source = dkfeat.LibsvmSource(str(folder / "b.svm"), n_features=N_COLUMNS, zero_based=True)

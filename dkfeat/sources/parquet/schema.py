@@ -18,7 +18,9 @@ from dkfeat.sources.parquet.options import ARROW_TYPES, ParquetOptions, storage_
 _VECTOR = "features"
 _PAIR = ("indices", "values")
 _SHOWN = 12
-_NOT_NUMBERS = "features are read as numbers; gcws and dart encode all columns, other maps with encoder= (--text or --categories)"
+_NOT_NUMBERS = (
+    "features are read as numbers; gcws and dart encode all columns, other maps with encoder= (--text or --categories)"
+)
 _FLAGS = {"query_id": "--query-column"}
 """Command-line options whose name differs from that of their parameter."""
 
