@@ -150,7 +150,7 @@ def drop_stale_stubs(_: Sphinx) -> None:
     """Delete pages of the reference that autosummary made for names which are listed no more."""
     listed = "\n".join(path.read_text(encoding="utf-8") for path in (HERE / "reference").glob("*.md"))
     for stub in (HERE / "reference" / "generated").glob("*.rst"):
-        if f"   {stub.stem}\n" not in listed:
+        if not re.search(rf"^   ~?{re.escape(stub.stem)}$", listed, re.MULTILINE):
             stub.unlink()
 
 

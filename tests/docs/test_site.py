@@ -17,7 +17,7 @@ from tests.docs.pages import DOCS
 
 def test_reference__has_every_public_name():
     text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
-    documented = set(re.findall(r"^(?: {3}|\.\. automodule:: )(dkfeat[\w.]+)$", text, re.MULTILINE))
+    documented = set(re.findall(r"^(?: {3}~?|\.\. automodule:: )(dkfeat[\w.]+)$", text, re.MULTILINE))
     missing = [
         name
         for name in dkfeat.__all__
