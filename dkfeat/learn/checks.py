@@ -119,9 +119,7 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
             "the shards' labels take more than 10,000 values, too many for classes; if they are quantities, train a "
             "regression: task='regression' (--task regression)"
         )
-    if given.get("multilabel"):
-        return "multilabel"
-    return "binary" if len(data.classes) == 2 else "multiclass"
+    return "multilabel" if given.get("multilabel") else "binary" if len(data.classes) == 2 else "multiclass"
 
 
 def classes_of(data: Any, task: str) -> NDArray[Any]:

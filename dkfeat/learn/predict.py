@@ -443,8 +443,8 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     training = model.input_spec if "kind" in model.input_spec else {}
     if not training and found.n_features is None:
         found = found.replaced(n_features=model.map.n_features_in_)
-    dtype = "float64" if is_exact else "int64"
-    files, remedy = found.files(), "use another model"  # a missing file is the first thing to report
+    dtype, remedy = "float64" if is_exact else "int64", "use another model"
+    files = found.files()  # a missing file is the first thing to report
     found = inherit_row_options(found, "the model", training, dtype, files, encoder=model.encoder, remedy=remedy)
     found = found.inspect(files)
     if found.classes == ():

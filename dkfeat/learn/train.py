@@ -220,10 +220,9 @@ def train(
             # late import: loads scikit-learn's solvers only when they are used
             from dkfeat.learn.liblinear import train_liblinear
 
-            where = client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
-            unused = {"validation": held_out, "init": init, "checkpoint": checkpoint} | where
-            foreign = [name for name, value in unused.items() if value is not None]
-            if foreign:
+            unused = {"validation": held_out, "init": init, "checkpoint": checkpoint}
+            unused |= client.to_mapping() if isinstance(client, ExecutionConfig) else {"client": client}
+            if foreign := [name for name, value in unused.items() if value is not None]:
                 raise ConfigError(foreign_options(foreign))
             model = train_liblinear(data, solver, test=scored, seed=seed, progress=progress)
             return replace(model, training={**model.training, **settings})

@@ -159,10 +159,16 @@ class ReturningJob(Job):
         names = [f"{META}/{name}" for name in storage.list(META)]
         return cls(storage=storage, metadata={name: storage.read(name) for name in names}, **facts)
 
-    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
-        """Process one split in the memory of this process, which keeps nothing."""
+    @property
+    def map(self) -> FeatureMap:
+        """Map of the features, whose files this puts into the memory of the process."""
         for name, data in self.metadata.items():
             self.storage.replace(name, data)
+        return map_of(self.spec, self.spec_fp, self.storage)
+
+    def __call__(self, split: Split, stopped: Callable[[], bool]) -> SplitResult:
+        """Process one split in the memory of this process, which keeps no shards."""
+        self.map  # noqa: B018 - puts files there
         result = run_split(self, split, stopped)
         files = {}
         for name in (f"{DATA}/{entry.name}" for entry in result.entries):

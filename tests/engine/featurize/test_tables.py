@@ -343,10 +343,9 @@ def test_featurize__refuses_labels_of_words_here_and_numbers_there(tmp_path):
 
 
 def test_other_rows__are_named_as_they_are(tmp_path):
-    pq.write_table(make_table(40), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), tmp_path / "x.parquet")
     target = tmp_path / "features"
-    featurized(dkfeat.ParquetSource(str(tmp_path / "a.parquet"), label="kind"), target, map=MAP)
+    featurized(dkfeat.TableSource(make_table(40), label="kind"), target, map=MAP)
     model = dkfeat.train(target, progress=False)
     for call, words in (
         (lambda: dkfeat.explain(model, tmp_path / "x.parquet"), r"no column 'age', .*; its 2 columns: 'x', 'y'$"),

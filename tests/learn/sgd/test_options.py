@@ -73,6 +73,7 @@ def test_train__records_what_made_the_model():
         "class_weight": None,
         "patience": None,
         "validation_fraction": None,
+        "settings": {"solver": "sgd", "random_state": 0, "epochs": 2, "alpha": 1e-4, "average": False},
     }
     assert model.map_spec == data.map.to_spec()
     assert model.manifest_sha256 == data.manifest.sha256
