@@ -99,6 +99,7 @@ def test_importances__are_mean_distances_to_the_baseline_of_the_background(n_cla
     np.testing.assert_allclose(list(ranked.values()), np.sort(expected)[::-1])
 
 
+@pytest.mark.slow
 def test_explain__a_column_without_effect_has_contributions_around_zero():
     """Signs of column 0 are the labels, column 1 is noise: by symmetry its mean contribution over seeds is 0.
 

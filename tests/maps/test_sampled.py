@@ -4,10 +4,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dkfeat import DartFeatures, GCWSFeatures, MinHashFeatures
@@ -118,7 +114,7 @@ def test_decode__takes_read_only_codes_and_refuses_foreign_ones():
     for call in (features.decode, features.estimate_kernel):
         with pytest.raises(InputError, match="got ndarray, but it must be codes: pass the result of encode"):
             call(some_rows())
-    with pytest.raises(InputError, match="rows in memory"):
+    with pytest.raises(InputError, match="values in memory are needed"):
         features.encode(da.ones((2, 9)))
 
 
@@ -269,15 +265,6 @@ def test_pandas__names_are_kept_and_output_follows_scikit_learns_rules():
     with pytest.raises(ValueError, match="sparse"):
         features.set_output(transform="pandas").transform(frame)
     assert not hasattr(features.set_output(transform="default").fit_width(9), "feature_names_in_")
-
-
-@of_both
-def test_pipeline__linear_learning_beats_the_raw_features(cls):
-    X, y = load_digits(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, random_state=0)
-    raw = LinearSVC(C=0.01, random_state=0).fit(X, y).score(X_test, y_test)
-    model = make_pipeline(cls(512, random_state=0), LinearSVC(C=0.01, random_state=0)).fit(X, y)
-    assert model.score(X_test, y_test) > max(0.97, raw)
 
 
 @pytest.mark.parametrize("columns", [np.arange(9), np.arange(9) << 36])

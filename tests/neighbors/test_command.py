@@ -81,6 +81,7 @@ def test_graph(folder, tmp_path):
     assert run("inspect", tmp_path / "graph").stdout.split()[-4:] == ["method", "graph", "recall", "100.0%"]
 
 
+@pytest.mark.slow
 def test_graph__has_its_recall_after_a_kill_before_the_commit(folder, tmp_path):
     command = ("neighbors", folder / "features", "--method", "graph", "--n-neighbors", 5, "--out", tmp_path / "graph")
     run_killed("before_manifest:1", [sys.executable, "-m", "dkfeat", *map(str, command)])

@@ -121,15 +121,6 @@ def test_keep_earlier__keeps_all_rows_that_were_kept(tmp_path):
         search(tmp_path, threshold=0.8)
 
 
-def test_nothing_new__changes_nothing(files, tmp_path):
-    add(tmp_path, files[:3])
-    search(tmp_path)
-    paths = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    before = {path: path.stat().st_mtime_ns for path in paths}
-    search(tmp_path)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
-
-
 def test_keep_earlier__needs_a_folder(files, tmp_path):
     add(tmp_path, files[:3])
     for target in ("memory://bucket/out", None):

@@ -84,6 +84,7 @@ def test_graph__is_the_same_on_any_workers_and_shards_and_after_an_interruption(
     assert (end.tasks, end.total_tasks, end.rows) == (n_files := len(whole.arrays.manifest.shards), n_files, N_ROWS)
     assert end.source_bytes == end.total_bytes
     assert dataset_state(tmp_path / "again") == dataset_state(tmp_path / "whole")
+    assert Neighbors.open(tmp_path / "again").recall == whole.recall
     files = sorted((tmp_path / "again" / "data").iterdir())
     for path in files[:2]:
         path.write_bytes(b"damaged")
