@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.application import Sphinx
+from sphinx.application import ENV_PICKLE_FILENAME, Sphinx
 from sphinx.util import logging
 
 WORDS = Path(__file__).with_suffix(".txt")
@@ -49,9 +50,24 @@ def check(_: Sphinx, env: Any) -> None:
         seen |= set(listed)
 
 
+def drop(_: Sphinx, env: Any) -> None:
+    """Drop the entries of pages that are gone, which Sphinx forgets to do."""
+    entries = env._search_index_index_entries
+    for page in entries.keys() - env.found_docs:
+        del entries[page]
+
+
+def keep(app: Sphinx, error: Exception | None) -> None:
+    """Save the entries and titles of this build for the next one, which writes only what changed; Sphinx does not."""
+    if error is None:
+        (app.doctreedir / ENV_PICKLE_FILENAME).write_bytes(pickle.dumps(app.env))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the words when pages are read."""
     app.connect("doctree-read", add)
     app.connect("env-check-consistency", check)
+    app.connect("env-updated", drop)
+    app.connect("build-finished", keep)
     app.add_config_value("search_words", WORDS.read_text(encoding="utf-8"), "env")  # pages are read again if it changed
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
