@@ -59,10 +59,9 @@ def test_formulas__are_what_was_written(caplog):
 
 def test_results_page__is_as_its_own_sections_say(tmp_path):
     shutil.copytree(DOCS / "images" / "results", tmp_path / "images" / "results")
-    page = Path(shutil.copy(DOCS / "results.md", tmp_path))
+    page, text = Path(shutil.copy(DOCS / "results.md", tmp_path)), (DOCS / "results.md").read_text(encoding="utf-8")
     write_page(page, tmp_path, [], NAMES)
-    text = page.read_text(encoding="utf-8")
-    assert text == (DOCS / "results.md").read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == text
     assert text.count("\n- ✗ ") == 2 * text.count("\n- ✗ (not confirmed)")  # each is named with its reason, too
 
 

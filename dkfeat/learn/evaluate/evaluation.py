@@ -24,7 +24,6 @@ MOST_CLASSES = 30
 """Maximum number of classes in plots of all classes."""
 TABLE_ROWS = 200
 CELLS_SHOWN = 20
-ROWS_SHOWN = 5
 RATES = ("precision", "recall", "f1")
 
 
@@ -106,24 +105,10 @@ class Evaluation:
             found=self,
             pictures=pictures,
             most_classes=TABLE_ROWS,
-            explanation=self._explained_rows(),
             errors=[cell for cell in facts["confusion"] if cell["label"] != cell["prediction"]][:CELLS_SHOWN],
         )
         write_output(root / "evaluation.html", page)
         write_output(root / "evaluation.json", json.dumps(facts, indent=1, sort_keys=True) + "\n")
-
-    def _explained_rows(self) -> str | list[tuple[str, list[dict[str, Any]]]]:
-        """Return a title and the largest contributions of each of some rows; or the reason why there are none."""
-        found = self.explanation
-        if isinstance(found, str):
-            return found
-        rows = []
-        for number, scores in enumerate(found.scores[:ROWS_SHOWN]):
-            largest, score = found.row(number)[:CELLS_SHOWN], float(np.max(scores))
-            rest = score - sum(each["contribution"] for each in largest)
-            others = {"column": "intercept and other columns", "value": None, "contribution": rest}
-            rows.append((f"Row {number}: score {score:.4f}", [*largest, others]))
-        return rows
 
 
 _PICTURES = ("explanation", "confusion", "roc", "precision_recall", "calibration", "predicted", "residuals")
