@@ -96,7 +96,7 @@ def test_problems__accuse_maps_that_are_wrong_and_no_correct_ones(unfitted, shar
         found = Estimates(pairs=features.kernel_pairs(X), n_rows=2, n_shards=1, same=True, features=features)
         biased = replace(found, pairs=replace(found.pairs, estimates=found.pairs.estimates + bias))
         accused, wrong = accused + len(found.problems), wrong + len(biased.problems)
-    # a correct map is accused with a chance of at most 1 in 370, measured 1 in 2,000: more than 3 of 400 with 1 in 10,000
+    # a correct map is accused with a chance of 1 in 370 at most, measured 1 in 2,000: more than 3 of 400 once in 10,000
     assert accused <= 3
     assert wrong == 400
 

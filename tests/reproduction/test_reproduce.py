@@ -64,7 +64,7 @@ def test_report__is_one_page_that_loads_nothing(tmp_path):
     assert outcome.exit_code == 0, outcome.output
     assert outcome.stdout.splitlines() == [
         "toy: yes: It holds",
-        "toy: NO: It does not",
+        "toy: NO: It does not.",
         "toy: not measured: Who knows",
         str(tmp_path / "report.html"),
     ]
