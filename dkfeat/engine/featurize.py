@@ -139,14 +139,7 @@ def featurize(
 
 @contextmanager
 def featurized_in_memory(
-    rows: Any,
-    *,
-    client: Any,
-    progress: bool,
-    y: Any = None,
-    map: FeatureMap | None = None,
-    encoder: Any = "auto",
-    init: Any = None,
+    rows: Any, *, client: Any, progress: bool, y: Any, map: FeatureMap | None, encoder: Any, init: Any
 ) -> Iterator[ShardDataset]:
     """Featurize rows into the memory of this process, and yield the shards, which end with the ``with`` block.
 
