@@ -73,6 +73,7 @@ sphinx_gallery_conf = {
     "capture_repr": (),
     "download_all_examples": False,
     "show_signature": False,
+    "min_reported_time": 600,
     "write_computation_times": False,
 }
 

@@ -2,8 +2,9 @@
 Estimates against the exact kernel
 ==================================
 
-The inner product of the features of two rows estimates the kernel of the rows. Four times as many components halve
-the error, and theory gives the band in which about 95 % of the estimates should lie.
+The inner product of the features of two rows estimates the kernel of the rows. Four
+times as many components halve the error, and theory gives the band in which about 95 %
+of the estimates should lie.
 """
 
 import matplotlib.pyplot as plt

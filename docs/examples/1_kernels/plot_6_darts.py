@@ -2,8 +2,9 @@
 Darts: the same kernel for long rows
 ====================================
 
-`GCWSFeatures` looks at each pair of a nonzero and a component, `DartFeatures` only at the pairs that can win. Both
-estimate the same kernel with the same error. For rows of thousands of nonzeros over millions of columns, which share
+`dkfeat.GCWSFeatures` looks at each pair of a nonzero and a component,
+`dkfeat.DartFeatures` only at the pairs that can win. Both estimate the same kernel with
+the same error. For rows of thousands of nonzeros over millions of columns, which share
 few columns, darts are many times faster.
 """
 
@@ -26,7 +27,10 @@ rng = np.random.default_rng(0)
 times = {name: [] for name in maps}
 for size in sizes:
     columns = rng.integers(0, 2**24, n_rows * size)
-    X = csr_array((rng.random(n_rows * size), columns, size * np.arange(n_rows + 1)), shape=(n_rows, 2**24))
+    X = csr_array(
+        (rng.random(n_rows * size), columns, size * np.arange(n_rows + 1)),
+        shape=(n_rows, 2**24),
+    )
     X.sum_duplicates()
     for name, features in maps.items():
         features.fit(X).encode(X)  # compiles what it needs

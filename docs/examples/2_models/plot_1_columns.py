@@ -2,8 +2,9 @@
 Columns that matter
 ===================
 
-Each code of `GCWSFeatures` comes from one column of its row, so a score is a sum over columns, exactly. The
-importance of a column is the mean size of its part, as it differs from the column's mean.
+Each code of `dkfeat.GCWSFeatures` comes from one column of its row, so a score is a sum
+over columns, exactly. The importance of a column is the mean size of its part, as it
+differs from the column's mean.
 """
 
 from sklearn.datasets import load_breast_cancer

@@ -2,8 +2,9 @@
 The score of one row
 ====================
 
-The contributions of the columns and the intercept sum to the score of a row, without a remainder. Blue bars speak for
-a benign tumour, red ones against it. Of the test rows, this is the one with the least certain score.
+The contributions of the columns and the intercept sum to the score of a row, without a
+remainder. Blue bars speak for a benign tumour, red ones against it. Of the test rows,
+this is the one with the least certain score.
 """
 
 import numpy as np

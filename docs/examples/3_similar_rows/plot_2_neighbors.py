@@ -2,8 +2,9 @@
 Nearest neighbours
 ==================
 
-Each line has a handwritten digit that was held out, and the rows of 1,700 others that are nearest to it under the
-min-max kernel, with the value of the kernel. Candidates are found by their codes and then compared exactly.
+Each line has a handwritten digit that was held out, and the rows of 1,700 others that
+are nearest to it under the min-max kernel, with the value of the kernel. Candidates are
+found by their codes and then compared exactly.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,9 @@ import dkfeat
 
 X, y = load_digits(return_X_y=True)
 queries, rows = X[:6], X[97:]
-distances, indices = dkfeat.neighbors.GMMNeighbors(n_neighbors=9).fit(rows).kneighbors(queries)
+distances, indices = (
+    dkfeat.neighbors.GMMNeighbors(n_neighbors=9).fit(rows).kneighbors(queries)
+)
 
 figure, axes = plt.subplots(6, 10, figsize=(9, 6.3))
 for line, query, distance, index in zip(axes, queries, distances, indices, strict=True):
