@@ -95,7 +95,7 @@ def _of_model(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
         "encoder": encoder_shown(encoder),
         "map": dict(model.map_spec),
         "input": dict(model.input_spec),
-        "training": dict(model.training),
+        "training": {name: value for name, value in model.training.items() if name != "settings"},
         "test_accuracy": last.get("test_accuracy"),
         "manifest_sha256": model.manifest_sha256,
     }
