@@ -15,7 +15,7 @@ import yaml
 from dkfeat.config import DefaultsConfig
 from dkfeat.engine.runners.defaults import read_defaults
 from tests.cli.test_output import OBJECTS
-from tests.docs.pages import DOCS, run_page, texts
+from tests.docs.pages import DOCS, texts
 from tests.programs import ROOT
 
 SHELL = (DOCS / "how-to" / "shell.md").read_text(encoding="utf-8")
@@ -47,11 +47,6 @@ def test_shell_page__its_script_runs(tmp_path):
     )
     assert (done.stdout, done.stderr, done.returncode) == ("1.0\n", "", 0)
     assert "_DKFEAT_COMPLETE" in (tmp_path / ".bashrc").read_text()
-
-
-def test_defaults_page__runs(monkeypatch):
-    monkeypatch.chdir(ROOT)  # its commands name files of conf/
-    run_page("how-to/defaults.md")
 
 
 def test_defaults_page__lists_every_key():

@@ -8,7 +8,6 @@ from sklearn.datasets import load_digits
 
 from dkfeat import GCWSFeatures, NystroemFeatures, plot
 from dkfeat.theory import fourier
-from tests.docs.pages import run_page
 
 
 @pytest.fixture
@@ -65,14 +64,3 @@ def test_a_new_figure__is_pyplots_and_leaves_its_settings_alone():
         assert not drawn.spines["top"].get_visible()  # dkfeat's style
     finally:
         plt.close(drawn.figure)
-
-
-@pytest.mark.slow
-def test_pictures_page__runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    try:
-        names = run_page("how-to/pictures.md")
-    finally:
-        plt.close("all")
-    assert names["pairs"].share_within > 0.85
-    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "errors.png"}
