@@ -233,8 +233,7 @@ def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, e
         source = source.inspect(opened.files)
     name, given = ("", {"label": None}) if like is None else (like[0], like[1]["input"])
     if source.classes is not None and "classes" not in given and given.get("label", "") is not None:
-        text = f"labels are words, but those of {name} are numbers"
-        raise SpecConflictError(f"{text}; convert them, or pass label=None (--no-label)")
+        raise SpecConflictError(f"labels are words, but those of {name} are numbers; convert them to these")
     return Resolved(opened=opened, source=source, map=map, layout=layout)
 
 
