@@ -288,5 +288,5 @@ def test_command_line__errors(tmp_path, table):
     result = run("featurize", table, "--label", "nowhere", "--out", tmp_path / "out", status=2)
     assert "column nowhere: there is no such column" in result.output
     result = run("featurize", "a.svm", "--weight", "w", "--out", tmp_path / "out", status=2)
-    assert "is read as libsvm, which has no option weight" in result.output
+    assert "is read as libsvm, which has no option --weight" in result.output
     assert not (tmp_path / "out").exists()
