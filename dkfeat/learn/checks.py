@@ -95,7 +95,7 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
     Raises
     ------
     ConfigError
-        For a regression on lists of labels, and if labels have too many values to be classes.
+        For a regression on words or lists of labels, and if labels have too many values to be classes.
     InputError
         If the shards hold no rows, or were made without labels.
     """
@@ -108,10 +108,9 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
             "the training shards were made with label=None, so rows have no labels; featurize with label=COLUMN"
         )
     regression = task == "regression" or (task == "auto" and any(loss in REAL_LOSSES for loss in losses))
-    if given.get("multilabel") and regression:
-        raise ConfigError(
-            "these shards hold a list of labels for each row, which are classes; no regression can be trained"
-        )
+    if regression and (given.get("multilabel") or given.get("classes")):
+        kind = "words" if given.get("classes") else "a list for each row"
+        raise ConfigError(f"the labels of these shards are {kind}, which are classes; no regression can be trained")
     if regression:
         return "regression"
     if data.classes is None:

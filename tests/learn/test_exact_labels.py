@@ -129,6 +129,8 @@ def test_labels__words_are_not_compared_with_numbers(tmp_path):
     dkfeat.featurize(tmp_path / "words.parquet", tmp_path / "test", dart, progress=False)
     with pytest.raises(SpecConflictError, match="labels are the words one, zero, the training shards' are numbers"):
         dkfeat.train(tmp_path / "shards", test=tmp_path / "test", progress=False)
+    with pytest.raises(ConfigError, match="labels of these shards are words, which are classes"):
+        dkfeat.train(tmp_path / "test", dkfeat.SGD(loss="squared_error"), progress=False)
     model = dkfeat.train(tmp_path / "shards", progress=False)
     with pytest.raises(SpecConflictError, match="labels are the words one, zero, the model's are numbers"):
         dkfeat.evaluate(model, tmp_path / "test")
