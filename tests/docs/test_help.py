@@ -15,33 +15,21 @@ from dkfeat.cli import cli
 from tests.docs.pages import run_command
 from tests.programs import ROOT
 
-FEATURIZE = "dkfeat featurize {} --n-components 16 --out {}"
-DAYS = [FEATURIZE.format("'day-*.svm.gz'", "features/days")]
-TRAIN = [FEATURIZE.format("train.svm", "features/train")]
-TEST = [*TRAIN, "dkfeat featurize test.svm --like features/train --out features/test"]
-MODEL = [*TEST, "dkfeat train features/train --epochs 1 --out model"]
-BEFORE = {
-    "abort": DAYS,
-    "clean": DAYS,
-    "drop-duplicates": [
-        "dkfeat featurize 'docs/*.parquet' --no-label --text body='word 1' --map minhash --out features"
-    ],
-    "duplicates": [FEATURIZE.format("'day-*.svm'", "features")],
-    "evaluate": [*MODEL, "dkfeat predict model test.svm --out predictions"],
-    "explain": MODEL,
-    "files": DAYS,
-    "inspect": MODEL,
-    "neighbors": [FEATURIZE.format("old.svm", "features")],
-    "plan": DAYS,
-    "predict": MODEL,
-    "report": [*TRAIN, *DAYS, FEATURIZE.format("bucket/rows.svm", "bucket/features")],
-    "status": DAYS,
-    "train": TEST,
-    "verify": [*MODEL, *DAYS],
+RECIPES = {
+    "features/train": "featurize train.svm --n-components 16",
+    "features/test": "featurize test.svm --like features/train",
+    "features/days": "featurize 'day-*.svm.gz' --n-components 16",
+    "bucket/features": "featurize bucket/rows.svm --n-components 16",
+    "model": "train features/train --epochs 1",
+    "predictions": "predict model test.svm",
 }
-"""Commands whose results the examples of a command need."""
-
-
+"""Commands that make what examples read."""
+FEATURES = {
+    "drop-duplicates": "featurize 'docs/*.parquet' --no-label --text body='word 1' --map minhash",
+    "duplicates": "featurize 'day-*.svm' --n-components 16",
+    "neighbors": "featurize old.svm --n-components 16",
+}
+"""The same, of the folder features in the examples of a command."""
 SMALLER = {r"--n-workers \d": "--n-workers 1", "^dkfeat compare": "dkfeat compare --minutes 0.01", "s3://": ""}
 """What is replaced in the examples."""
 NOT_RUN = {
@@ -78,12 +66,21 @@ def folder(tmp_path, monkeypatch):
     texts.to_json("d.jsonl", orient="records", lines=True)
 
 
+def run_example(line, recipes):
+    """Run a command after those that make what it reads; an output of an earlier example gives way."""
+    reads, _, out = line.partition("--out ")
+    for target in recipes:
+        if re.search(rf"\s{target}(\s|$)", reads) and not Path(target).exists():
+            run_example(f"dkfeat {recipes[target]} --out {target}", recipes)
+    for path in (out, f"{out}-queries") if out and f"--like {out} " not in reads else ():
+        shutil.rmtree(path, ignore_errors=True)
+    run_command(line)
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.usefixtures("folder")
 def test_help__examples_run(name, request):
-    for line in BEFORE.get(name, ()):
-        run_command(line)
-    before = set(Path().rglob("*"))
+    recipes = RECIPES | ({"features": FEATURES[name]} if name in FEATURES else {})
     for line in EXAMPLES[name]:
         if line.startswith(tuple(NOT_RUN)):
             continue
@@ -92,11 +89,7 @@ def test_help__examples_run(name, request):
         if "tcp://" in line:
             address = request.getfixturevalue("cluster_client").scheduler.address
             line = re.sub(r"tcp://\S+", address, line)
-        out = re.search("--out (\\S+)", line)
-        if out and Path(out[1]) not in before:
-            for path in Path().glob(f"{out[1]}*"):  # of another example
-                shutil.rmtree(path, ignore_errors=True)
-        run_command(line)
+        run_example(line, recipes)
 
 
 def test_help__shows_what_is_not_run():

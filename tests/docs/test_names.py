@@ -14,6 +14,7 @@ from tests.programs import ROOT
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted(path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts)),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
 ]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 

@@ -150,10 +150,3 @@ def test_notebook__checks_what_it_says(name):
     cells = [ast.parse(source.replace("%config", "# %config")) for source in sources(read(name), "code")]
     checks = [node for cell in cells for node in ast.walk(cell) if isinstance(node, ast.Assert)]
     assert len(checks) >= 5
-
-
-@by_name
-def test_notebook__links_lead_somewhere(name):
-    links = [link for text in sources(read(name), "markdown") for link in re.findall(r"\]\(([^)#:]+)\)", text)]
-    assert links
-    assert [link for link in links if not (NOTEBOOKS[name].parent / link).exists()] == []
