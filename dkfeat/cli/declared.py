@@ -282,7 +282,7 @@ def option_of(settings: type, name: str, *flags: str, **given: Any) -> Callable[
     elif default not in (None, (), False):
         made |= {"default": (default,) if repeated else default, "show_default": True}
     if "help" not in given:
-        made["help"] = help_of(settings, name)
+        made["help"] = declarations(f"{settings.__module__}:{settings.__name__}")[name].text
     flag = flag_of(name)
     flag = f"{flag}/--no-{flag[2:]}" if made.get("type") is bool else flag
     return click.option(*(flags or [flag]), name, **{**made, **given})
@@ -296,14 +296,6 @@ def options_of(settings: type, *names: str) -> Callable[[Command], Command]:
 def flag_of(name: str) -> str:
     """Return the flag of an option."""
     return "--" + name.replace("_", "-")
-
-
-def help_of(settings: type, name: str) -> str:
-    """Text under a field, or the first sentence about it in the docstring of its class, as one line."""
-    found = declarations(f"{settings.__module__}:{settings.__name__}").get(name)
-    if found is None:
-        raise LookupError(f"{settings.__name__}.{name} has no text")
-    return found.text
 
 
 @cache

@@ -305,9 +305,6 @@ class DkfeatGroup(_Base, click.Group):
         _write_sections(formatter, found.items())
         super().format_options(ctx, formatter)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write nothing, since `format_options` writes the commands above the options."""
-
 
 def _write_sections(formatter: click.HelpFormatter, sections: Iterable[tuple[str, list[tuple[str, str]]]]) -> None:
     """Write sections with aligned second columns."""

@@ -207,7 +207,8 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
         state = self._state()
         if is_dask_table(X):
             self._plans_for(read_table(X._meta)[0].schema, known)
-            blocks = X.map_partitions(_same, meta=np.empty((0, self.n_features_in_)), enforce_metadata=False)
+            features = np.empty((0, self.n_features_in_))
+            blocks = X.map_partitions(lambda part: part, meta=features, enforce_metadata=False)
             return transform_blocks(self, blocks)
         batches = read_table(X)
         rows = [(batch, np.arange(batch.num_rows)) for batch in batches]
@@ -362,11 +363,6 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
                     grams = {tables.category_slot(text): text for text in texts}
                 held |= {(number, slot): text for slot, text in grams.items()}
         return held
-
-
-def _same(part: Any) -> Any:
-    """Return a partition as a block of a Dask array, whose blocks a map then transforms."""
-    return part
 
 
 def _part(column: Column, slot: int) -> str:

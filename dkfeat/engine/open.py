@@ -85,8 +85,7 @@ def as_path(path: object, name: str) -> str:
     """Convert the path or URL of the setting `name` to text; anything else is a `ConfigError`."""
     if isinstance(path, str | PathLike) and isinstance(text := fspath(path), str):
         return text
-    hint = "; since 0.2 the target stands before the map: (source, target, map)" if hasattr(path, "transform") else ""
-    raise ConfigError(f"{name}={path!r:.100}, but it must be a path or a URL{hint}")
+    raise ConfigError(f"{name}={path!r:.100}, but it must be a path or a URL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,9 +116,5 @@ def gcws_variance(similarity: ArrayLike, i_bits: int | None = None) -> NDArray[n
     return rate * (1 - rate) / (1 - chance) ** 2
 
 
-def _factor(gamma: ArrayLike) -> NDArray[np.float64]:
-    return check_range(gamma, "gamma", 0, math.inf, open_low=True)
-
-
 def _kernel(rho: ArrayLike, gamma: ArrayLike) -> NDArray[np.float64]:
-    return np.exp(-_factor(gamma) * (1 - check_range(rho, "rho", -1, 1)))
+    return np.exp(-check_range(gamma, "gamma", 0, math.inf, open_low=True) * (1 - check_range(rho, "rho", -1, 1)))

@@ -15,12 +15,12 @@ from numba.core.codegen import get_host_cpu_features
 
 from dkfeat import MaclaurinFeatures
 from dkfeat.compiled.products.convolution import convolve_rows, spectra_of
-from dkfeat.compiled.products.hadamard import hadamard_rows
 from dkfeat.compiled.products.matrix import multiply_dense
 from dkfeat.compiled.random import exponentials, levy, normals
 from dkfeat.compiled.sampling import darts, gcws, minhash
 from dkfeat.compiled.sampling.darts import signed_octaves
 from dkfeat.compiled.sampling.feature_major import signed_logs
+from tests.compiled.products.transforms import hadamard_rows
 from tests.compiled.sampling.rows import csr, random_rows
 from tests.programs import AVX2, ROOT
 

@@ -108,7 +108,7 @@ def _digit_files(folder: Path, seed: int) -> tuple[Path, Path]:
 
 def _measure(train_file: str, test_file: str, train_shards: str, model_folder: str) -> dict[str, Any]:
     from dkfeat.engine.dataset.dataset import open_shards
-    from dkfeat.learn.compare.fits import linear_accuracy
+    from dkfeat.learn.compare.fits import Fits, FitSettings
     from dkfeat.learn.model import load_model
     from dkfeat.learn.predict import prediction_source
 
@@ -116,9 +116,9 @@ def _measure(train_file: str, test_file: str, train_shards: str, model_folder: s
     data = open_shards(train_shards)
     note(err=True)
     note("A linear model on the raw features, for comparison …", err=True)
-    raw = linear_accuracy(*(prediction_source(model, path) for path in (train_file, test_file)))
+    train, test = (prediction_source(model, path) for path in (train_file, test_file))
     return {
-        "accuracy_raw": raw,
+        "accuracy_raw": Fits(train, test, FitSettings()).linear().accuracy,
         "accuracy": model.history[-1]["test_accuracy"],
         "bytes_per_row": data.manifest.size / max(1, data.n_rows),
     }

@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core import types
 from numpy.typing import NDArray
 
-from dkfeat.compiled.jit import aligned, inlined, kernel
+from dkfeat.compiled.jit import inlined, kernel
 from dkfeat.compiled.simd import I32, LANES, Code, call_intrinsic, f32x16, load, prefetch, register, store
 
 _F32X16 = f32x16.backend
@@ -178,36 +178,6 @@ def transform_at(source, at, factors, f, target, to, n, ahead=0):
         If above 0, source and target are prefetched this far ahead, for rows that come from memory.
     """
     _high_bits(target, to, n, _low_bits(source, at, factors, f, target, to, n, ahead))
-
-
-@kernel
-def _transform_all(rows, factors, n, out):
-    for at in range(0, rows.shape[0], n):
-        transform_at(rows, at, factors, 0, out, at, n, n)
-
-
-def hadamard_rows(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Compute the Walsh-Hadamard transform of each row times factors: ``(rows * factors) @ H``, H with entries +-1.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_samples, n), float32, C order
-        n is a power of two, at least 16.
-    factors : ndarray of shape (n,), float32
-
-    Returns
-    -------
-    transformed : ndarray of shape (n_samples, n), float32
-
-    Examples
-    --------
-    >>> rows = np.eye(2, 16, dtype=np.float32)
-    >>> hadamard_rows(rows, np.ones(16, np.float32))[1, :4]
-    array([ 1., -1.,  1., -1.], dtype=float32)
-    """
-    out = aligned(rows.size, np.float32).reshape(rows.shape)
-    _transform_all(rows.ravel(), factors, rows.shape[1], out.ravel())
-    return out
 
 
 class FlatRows(NamedTuple):

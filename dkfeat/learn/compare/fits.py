@@ -301,11 +301,6 @@ class Fits:
         }
 
 
-def linear_accuracy(source: Source, test: Source) -> float:
-    """Test accuracy of a linear model on the raw rows of a source, scaled to unit length, with the best of five C."""
-    return Fits(source, test, FitSettings()).linear().accuracy
-
-
 def held_out_parts(y: NDArray[Any], settings: FitSettings) -> list[NDArray[np.bool_]]:
     """Draw disjoint parts of the training rows that are held out in turn; C and gamma are chosen on the first one.
 

@@ -488,7 +488,7 @@ class SplitParser:
                 status = loop.parse_lines(window.text, end, tables, rules, cursor, self._hint)
             start = int(cursor[loop.ERROR_AT])
             if status == loop.NEED_FLOAT:
-                self._hint[0] = _float_at(window.view, start)
+                self._hint[0] = float(_NUMBER.match(window.view, start)[0])  # type: ignore[index]  # matches anything
                 cursor[loop.HINT_AT] = start
             elif status == loop.INEXACT_LABEL and _is_exact_at(window.view, start):
                 cursor[loop.EXACT_AT] = start
@@ -543,11 +543,6 @@ def open_split(options: LibsvmOptions, split: Split) -> Iterator[SplitParser]:
     with closing(SplitParser(options, split)) as parser:
         parser.open(0)
         yield parser
-
-
-def _float_at(view: memoryview, start: int) -> float:
-    """Round the number at a byte of the text as Python does."""
-    return float(_NUMBER.match(view, start)[0])  # type: ignore[index]  # matches anything
 
 
 def _format_set(labels: list[float]) -> str:

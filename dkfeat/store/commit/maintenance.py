@@ -18,7 +18,7 @@ from dkfeat.errors import CommitError, DkfeatError, cause_of
 from dkfeat.store.commit.batch import mark_success
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.commit.publish import wait_for_looks
-from dkfeat.store.commit.run_log import log_batch
+from dkfeat.store.commit.run_log import log_numbers
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import plan_name
 from dkfeat.store.manifest.manifest import RECORDS_NAME
@@ -199,7 +199,7 @@ def clean(
             found |= {f"{SET_ASIDE}/{name}": _SET_ASIDE.fullmatch(name) is not None for name in storage.list(SET_ASIDE)}
         last = number if plan else number - 1
         names = storage.list(META)
-        found |= {f"{META}/{name}": True for name in names if log_batch(name) > last}
+        found |= {f"{META}/{name}": True for name in names if log_numbers(name)[0] > last}
         if plan is None:  # otherwise a driver that the lock does not exclude any more may be about to list its records
             records = {name: int(match[1]) for name in names if (match := RECORDS_NAME.fullmatch(name))}
             found |= {f"{META}/{name}": True for name, number in records.items() if number > last}

@@ -177,7 +177,7 @@ class LogWriter:
             self._storage.replace(self._name, log.to_json())
             return
         logs = _log_names(self._storage, f"log-{log.batch:06d}-")
-        attempt = 1 + (_log_numbers(logs[-1].removeprefix(f"{META}/"))[1] if logs else 0)
+        attempt = 1 + (log_numbers(logs[-1].removeprefix(f"{META}/"))[1] if logs else 0)
         name = f"{META}/log-{log.batch:06d}-{attempt:04d}.json"
         self._storage.create(name, log.to_json())
         self._name = name
@@ -209,21 +209,16 @@ def read_logs(storage: Storage, *, only_newest: bool = False, batch: int | None 
 
 def _log_names(storage: Storage, prefix: str = "log-") -> list[str]:
     names = [name for name in storage.list(META, sizes=False) if name.startswith(prefix) and LOG_NAME.fullmatch(name)]
-    return [f"{META}/{name}" for name in sorted(names, key=_log_numbers)]
+    return [f"{META}/{name}" for name in sorted(names, key=log_numbers)]
 
 
-def log_batch(name: str) -> int:
-    """Batch number in the file name of a log; 0 for any other name.
+def log_numbers(name: str) -> tuple[int, int]:
+    """Batch and attempt in the file name of a log; zeros for any other name.
 
     Examples
     --------
-    >>> log_batch("log-000002-0001.json"), log_batch("plan-000002.json")
-    (2, 0)
+    >>> log_numbers("log-000002-0001.json"), log_numbers("plan-000002.json")
+    ((2, 1), (0, 0))
     """
-    return _log_numbers(name)[0]
-
-
-def _log_numbers(name: str) -> tuple[int, int]:
-    """Batch and attempt in the file name of a log."""
     match = LOG_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else (0, 0)

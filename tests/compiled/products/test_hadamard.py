@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from dkfeat.compiled.products.hadamard import hadamard_rows
+from tests.compiled.products.transforms import hadamard_rows
 
 SIZES = [2**bits for bits in range(4, 12)]
 
