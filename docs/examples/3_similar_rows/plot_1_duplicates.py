@@ -19,15 +19,13 @@ from scipy import stats
 
 import dkfeat
 
-members = [getattr(stats, name) for name in stats.__all__]
-members += [
-    getattr(member, name)
-    for member in members
-    for name in dir(member)
-    if not name.startswith("_")
+functions = [getattr(stats, name) for name in stats.__all__]
+functions = [function for function in functions if callable(function)]
+members = [
+    getattr(owner, name) for owner in functions for name in dir(owner) if name[0] != "_"
 ]
 bodies = {
-    inspect.getdoc(member) or "" for member in members if callable(member)
+    inspect.getdoc(member) or "" for member in functions + members
 }  # each text once
 texts = pd.DataFrame(
     {"body": sorted(body for body in bodies if len(body.split()) >= 30)}
