@@ -122,7 +122,7 @@ def test_files__nothing_matches(tmp_path):
 def test_files__folders_are_refused_but_for_patterns(tmp_path):
     make(tmp_path, "x/a.svm", "x/sub/b.svm")
     with pytest.raises(
-        SourceNotFoundError, match=r"x is a folder; name files or a pattern such as .*x/\*\.svm or \*\.jsonl, or"
+        SourceNotFoundError, match=r"x is a folder; name files or a pattern such as '.*x/\*\.svm' or '\*\.jsonl', or"
     ):
         find_files([str(tmp_path / "x")])
     assert names_of(str(tmp_path / "x/*")) == ["a.svm"]
