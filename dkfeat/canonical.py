@@ -132,10 +132,6 @@ def dumps(value: object) -> bytes:
     return parts.getvalue()  # without a copy
 
 
-def _text(value: object) -> str:
-    return _ENCODER.encode(value)
-
-
 def without_defaults(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass by name, in order, without those that have their default value."""
     defaults = _defaults(type(record))  # type: ignore[arg-type]  # classes can be hashed
@@ -143,6 +139,7 @@ def without_defaults(record: Any) -> dict[str, Any]:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=without_defaults)
+_text = _ENCODER.encode
 
 
 @cache

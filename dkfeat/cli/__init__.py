@@ -92,7 +92,9 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Settings": (run,),
 }
 for title, commands in _SECTIONS.items():
-    cli.add_section(title, commands)
+    for command in commands:
+        vars(command)["section"] = title  # its heading in the help page
+        cli.add_command(command)
 
 
 def main() -> None:

@@ -279,12 +279,6 @@ class DkfeatCommand(_Base):
 class DkfeatGroup(_Base, click.Group):
     """Group of commands under headings; the error for an unknown command names the nearest one."""
 
-    def add_section(self, title: str, commands: Iterable[click.Command]) -> None:
-        """Add commands, which the help page lists under a heading."""
-        for command in commands:
-            vars(command)["section"] = title
-            self.add_command(command)
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

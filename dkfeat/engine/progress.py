@@ -69,17 +69,6 @@ class ProgressState(StageLog):
         done = f"{self.tasks:,} of {counted(self.total_tasks, 'split')}, {counted(self.rows, 'row')}"
         return f"{self.stage}: {done}, {self.pace}"
 
-    def describe_end(self) -> str:
-        """Format the state of a finished stage as one line.
-
-        Examples
-        --------
-        >>> ProgressState(stage="scan", tasks=4, total_tasks=4, rows=90_000, source_bytes=60_000_000,
-        ...               total_bytes=60_000_000, seconds=3.0).describe_end()
-        'scan: done, 90,000 rows in 0:03, 30,000 rows/s, 20.0 MB/s'
-        """
-        return f"{self.stage}: done, {self.totals}"
-
     @property
     def totals(self) -> str:
         """Rows, elapsed time and mean speeds, as text."""
@@ -180,7 +169,7 @@ def _lines(stream: TextIO, stage: Stage) -> Iterator[Callable[[ProgressState], o
             print(state.describe(), file=stream, flush=True)
 
     yield show
-    print(stage.state.describe_end(), file=stream, flush=True)
+    print(f"{stage.state.stage}: done, {stage.state.totals}", file=stream, flush=True)
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from dkfeat.messages import printable
 from dkfeat.sources.find import find_files
 from dkfeat.sources.options import (
     MOST_EXACT,
-    are_integers,
     as_paths,
     choices_of,
     declared_labels,
     dtype_of_labels,
+    exact_integers,
     is_int64,
     limit_of_bad_rows,
     parse_size,
@@ -67,7 +67,7 @@ class SplitScan:
     def add_labels(self, labels: np.ndarray) -> None:
         """Add distinct labels to the counts."""
         is_int64 = labels.dtype == np.int64
-        self.has_integer_labels = self.has_integer_labels and (is_int64 or are_integers(labels))
+        self.has_integer_labels = self.has_integer_labels and (is_int64 or bool(exact_integers(labels).all()))
         self.has_inexact_labels |= is_int64 and bool(np.any((labels > MOST_EXACT) | (labels < -MOST_EXACT)))
         self.add_distinct(labels.tolist())
 

@@ -151,11 +151,6 @@ def is_int64(label: float) -> bool:
     return int(label) == label and -(2**63) <= label < 2**63
 
 
-def are_integers(labels: np.ndarray) -> bool:
-    """Return True if float64 labels are exact as int64."""
-    return bool(np.all(exact_integers(labels)))
-
-
 def exact_integers(labels: np.ndarray) -> np.ndarray:
     """Return the mask of the float64 labels that are exact as int64."""
     exact: np.ndarray = (labels == np.trunc(labels)) & (np.abs(labels) < MOST_EXACT)

@@ -244,7 +244,8 @@ def _run_part(part: config.FeaturizeConfig, run: config.RunConfig, log: LogLines
     try:
         before = _status(part)
         is_unstarted = before is None or (before.committed is None and before.unfinished is None)
-        present = _present(part) if _may_be_empty(part, before) else part
+        keeps = part.on_changed_source == "keep" and before is not None and before.unfinished is None
+        present = _present(part) if is_unstarted or keeps else part  # committed files may have been moved away
         if part.like in waiting or present is None:
             if is_unstarted:
                 waiting.add(part.out)
@@ -288,13 +289,6 @@ def _status(part: config.FeaturizeConfig) -> Status | None:
         return status(part.out, storage_options=target_options)
     except ShardError:  # no target yet, or a damaged one, which the run reports
         return None
-
-
-def _may_be_empty(part: config.FeaturizeConfig, before: Status | None) -> bool:
-    """Return True if a source may have no files: before the first batch, or if committed files may be moved away."""
-    if before is None or before.unfinished is not None:
-        return before is None
-    return before.committed is None or part.on_changed_source == "keep"
 
 
 def _present(part: config.FeaturizeConfig) -> config.FeaturizeConfig | None:

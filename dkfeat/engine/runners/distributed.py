@@ -393,8 +393,7 @@ class _Submissions:
         groups = [items[start : start + size] for start in range(0, len(items), size)]
         tree, left, ready = Tree(len(groups)), enumerate(groups), list[Any]()
         try:
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
-                self._submit([(((-1, 0), Node("shared")),)])
+            self._submit([(((-1, 0), Node("shared")),)])
             self._inputs.clear()
             self._places.clear()
             [(_, _, [start])] = self._next_results()
@@ -435,16 +434,16 @@ class _Submissions:
         chosen: dict[str, Any] = {}
         if self._silent and self._threads:
             chosen = {"workers": list(self._threads), "allow_other_workers": True}
-        if self._inputs:
-            submit, futures = partial(self._client.submit, run_on_worker, pure=False, **chosen), []
-            for ((node, _),), pack, key in zip(batches, packed, keys, strict=True):
-                place = self._places.get(node)
-                chosen = {} if place is None else {"workers": [place], "allow_other_workers": True}
-                futures.append(submit(pack, *self._inputs[node], key=key, **chosen))
-        else:
-            rows = [getattr(item, "rows", None) for batch in batches for _, item in batch]
-            held = [rows] if any(isinstance(each, Future) for each in rows) else []  # then a batch is one item
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
+            if self._inputs:
+                submit, futures = partial(self._client.submit, run_on_worker, pure=False, **chosen), []
+                for ((node, _),), pack, key in zip(batches, packed, keys, strict=True):
+                    place = self._places.get(node)
+                    chosen = {} if place is None else {"workers": [place], "allow_other_workers": True}
+                    futures.append(submit(pack, *self._inputs[node], key=key, **chosen))
+            else:
+                rows = [getattr(item, "rows", None) for batch in batches for _, item in batch]
+                held = [rows] if any(isinstance(each, Future) for each in rows) else []  # then a batch is one item
                 futures = self._client.map(run_on_worker, packed, *held, key=keys, pure=False, **chosen)
         self._pending.update(zip(futures, batches, strict=True))
         self._completed.update(futures)

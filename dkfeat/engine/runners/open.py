@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -77,10 +77,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         config = as_cluster(cluster, **sizes)
         opening, n_threads = open_cluster(config), config.n_threads
     elif run.scheduler_file is not None:
-        if any(value is not None for value in sizes.values()):
-            raise ConfigError(
-                f"{', '.join(SIZES)} belong to a cluster that is started, not to one behind a scheduler_file"
-            )
+        _check_sizes(run, "a scheduler_file", SIZES)
         opening = _connection(None, run.scheduler_file)
     elif (scheduler := _scheduler(run)) == "cluster":
         share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts
@@ -172,9 +169,9 @@ def _check_client(client: object) -> None:
         raise ConfigError("the client is asynchronous; pass one made with Client(..., asynchronous=False)")
 
 
-def _check_sizes(run: ExecutionConfig, where: str) -> None:
-    if run.threads_per_worker is not None or run.memory_limit is not None:
-        raise ConfigError(f"threads_per_worker and memory_limit belong to scheduler='cluster', not to {where!r}")
+def _check_sizes(run: ExecutionConfig, where: str, names: Sequence[str] = SIZES[1:]) -> None:
+    if any(getattr(run, name) is not None for name in names):
+        raise ConfigError(f"{' and '.join(names)} belong to scheduler='cluster', not to {where!r}")
 
 
 def _scheduler(run: ExecutionConfig) -> str:

@@ -127,8 +127,7 @@ def compare(
     began, seconds = time.monotonic(), math.inf if minutes == math.inf else 60 * check_real(minutes, "minutes", above=0)
     ends = began + seconds
     test_fraction = check_fraction(test, "test") if isinstance(test, int | float) else None
-    if isinstance(solver, str):
-        check_choice(solver, "solver", ("liblinear",))
+    if solver == "liblinear":
         solver = Liblinear()
     if not isinstance(solver, Liblinear):
         raise ConfigError(f"solver={solver!r:.100}, but it must be dkfeat.Liblinear(...) or 'liblinear'")

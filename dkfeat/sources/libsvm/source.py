@@ -26,7 +26,7 @@ from dkfeat.sources.libsvm.parser import (
     token_at,
 )
 from dkfeat.sources.lines import WINDOW_BYTES, cut_text, line_table
-from dkfeat.sources.options import are_integers
+from dkfeat.sources.options import exact_integers
 from dkfeat.sources.pieces import REFUSED, Piece, RejectedRow, cut_message, shown_text
 
 MOST_FILES = 1_000
@@ -283,7 +283,7 @@ def _lines(parser: SplitParser) -> Iterator[tuple[int, int, int, int, bytes]]:
 
 def _distinct(labels: np.ndarray) -> np.ndarray:
     """Return the sorted distinct labels; integers in a small range are counted, ten times as fast as sorting."""
-    if len(labels) and are_integers(labels[:100]):
+    if len(labels) and exact_integers(labels[:100]).all():
         low, high = labels.min().item(), labels.max().item()
         if high - low < _MOST_BINS and np.all(labels == np.trunc(labels)):
             return np.flatnonzero(np.bincount((labels - low).astype(np.int64))) + low
