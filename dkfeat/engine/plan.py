@@ -25,7 +25,6 @@ from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name
-from dkfeat.store.manifest.metadata import columns_of
 from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
 
@@ -172,11 +171,10 @@ class Plan:
                 "unknown: featurize draws rows from the whole source, and reads the splits with such rows"
             )
         if self.spec is not None:
-            output = self.spec["output"]
+            output, columns = self.spec["output"], self.spec.get("encoder", {}).get("columns")
             size = counted(output["row_bytes"], "byte")
-            facts["features"] = (
-                f"{counted(columns_of(self.spec), 'column')} → {output['n_features_out']:,}, {size} a row"
-            )
+            width = counted(self.spec["map"]["n_features"] if columns is None else len(columns), "column")
+            facts["features"] = f"{width} → {output['n_features_out']:,}, {size} a row"
             facts["layout"] = f"{output['layout']}, of the map {self.spec['map']['map']}"
             facts["spec"] = str(self.spec_fp)[:12]
         notes = {"warning": self.scale_warning, "advice": self.advice}

@@ -123,12 +123,6 @@ class _Spec(TypedDict, total=False):
     groups: dict[str, Any]
 
 
-def columns_of(spec: Mapping[str, Any]) -> int:
-    """Return the number of columns of the source: those of the table if its encoder stands before the map."""
-    columns = spec.get("encoder", {}).get("columns")
-    return int(spec["map"]["n_features"]) if columns is None else len(columns)
-
-
 def encoder_shown(spec: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the facts of an encoder's spec, with the number of columns in place of the columns."""
     if spec is None:

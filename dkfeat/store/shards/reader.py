@@ -177,16 +177,13 @@ class ShardReader:
     def _load(self, entry: ShardEntry) -> memoryview:
         path = f"{DATA}/{entry.name}"
         with faults_as(ShardError, f"{self._where(entry)}: cannot be read"):
-            self._check_size(entry, self.storage.size(path))
+            if (size := self.storage.size(path)) != entry.size:
+                got = "it is missing" if size is None else f"it has {size:,}"
+                raise ShardError(f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}")
             data = self.storage.load(path, entry.size)
         if len(data) != entry.size:
             raise ShardError(f"{self._where(entry)}: changed while it was read")
         return data
-
-    def _check_size(self, entry: ShardEntry, size: int | None) -> None:
-        if size != entry.size:
-            got = "it is missing" if size is None else f"it has {size:,}"
-            raise ShardError(f"{self._where(entry)}: damaged: {entry.size:,} bytes were committed, {got}")
 
 
 _OPENED = ProcessCache[ShardReader](4)
