@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkfeat.errors import ConfigError
 from dkfeat.learn.scores import paired_difference
 from dkfeat.messages import aligned, logger_of
 from dkfeat.plot import accuracy_against_k, draw, has_matplotlib
@@ -211,10 +210,7 @@ class Comparison:
 
     @property
     def _maps(self) -> list[Result]:
-        found = [each for each in self.results if each.k is not None]
-        if not found:
-            raise ConfigError("no map was compared: all numbers of components are beyond the number of rows")
-        return found
+        return [each for each in self.results if each.k is not None]
 
 
 def _right(result: Result, n_rows: int) -> NDArray[np.bool_]:
