@@ -261,9 +261,9 @@ class DkfeatCommand(_Base):
         except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
             ctx.exit(_discard_output())
         except KeyboardInterrupt:
-            _fail(ctx, f"{ctx.info_name}: interrupted; run the same command again to continue", INTERRUPTED)
+            _fail(ctx, f"{ctx.info_name}: interrupted; {_again(ctx)}", INTERRUPTED)
         except _Terminated:
-            _fail(ctx, f"{ctx.info_name}: terminated; run the same command again to continue", TERMINATED)
+            _fail(ctx, f"{ctx.info_name}: terminated; {_again(ctx)}", TERMINATED)
         except Exception as error:
             has_place = isinstance(error, ParseError | ParquetError)  # the text begins with the file and line
             if status := _exit_status(error):
@@ -309,6 +309,12 @@ def _write_sections(formatter: click.HelpFormatter, sections: Iterable[tuple[str
         formatter.write(click.style(f"{title}:", bold=True) + "\n")
         with formatter.indentation():
             formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
+
+
+def _again(ctx: click.Context) -> str:
+    """Return what to do after an interruption: runs that commit, and trainings with a checkpoint, can be continued."""
+    continues = ctx.params.get("checkpoint", ctx.params.get("out")) or "conf" in ctx.params
+    return f"run the same command again to {'continue' if continues else 'start again'}"
 
 
 def _discard_output() -> int:

@@ -274,7 +274,7 @@ def build_encoder(params: Mapping[str, Any] | None) -> Any:
     if not names:
         given = " and ".join(f"{param} ({flag_of(param)})" for param in params)
         raise ConfigError(f"{given} are parameters of different encoders; leave one out")
-    encoder: Any = encoder_class(names[0])(**params)
+    encoder: Any = encoder_class(names[0])(**params)._given(params)
     encoder._checked_params()
     return encoder
 
@@ -340,7 +340,7 @@ def build_map(config: MapConfig) -> FeatureMap:
         raise ConfigError(f"there is no map {config.name!r}; {nearest(config.name, list(CLASSES), 'maps')}")
     cls = map_class(config.name)
     _check_known(f"the map {config.name}", config.params, cls().get_params())
-    return cls(**config.params)
+    return cls(**config.params)._given(config.params)
 
 
 def _check_known(owner: str, params: Mapping[str, Any], known: Mapping[str, Any]) -> None:

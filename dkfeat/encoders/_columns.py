@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -93,7 +94,9 @@ class Column:
             return "binary and nested types have no encoding"
         if self.distinct > 1 and self.family != "tags":
             share = "every value" if self.distinct == n_values else f"{self.distinct:,} of {n_values:,} values"
-            remedy = f"categories=[{self.name!r}] keeps it, --text {self.name}='word 1-2' its n-grams"
+            quoted = shlex.quote(self.name)
+            remedy = f"categories=[{self.name!r}] (--categories {quoted}) keeps it, text (--text {quoted}='word 1-2')"
+            remedy += " its n-grams"
             return f"{share} distinct; {remedy}"
         return "the same in all rows" if self.distinct else "no values"
 

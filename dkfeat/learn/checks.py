@@ -105,7 +105,8 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
         raise InputError("the training shards hold no rows; featurize a source with rows")
     if given.get("label", "") is None:
         raise InputError(
-            "the training shards were made with label=None, so rows have no labels; featurize with label=COLUMN"
+            "the training shards were made with label=None, so rows have no labels; "
+            "featurize with label=COLUMN (--label COLUMN)"
         )
     regression = task == "regression" or (task == "auto" and any(loss in REAL_LOSSES for loss in losses))
     if regression and (given.get("multilabel") or given.get("classes")):
@@ -262,7 +263,8 @@ def check_same_features(
     for key in ("map", "encoder"):
         ours, theirs = (json.loads(json.dumps(values.get(key))) for values in (expected, spec))
         if lines := differences(theirs, ours, key):
-            differing = f"{'; '.join(lines)}; featurize their rows with like={like}"
+            lines = [line for line in lines if line.startswith(f"{key}.{key}:")] or lines  # not all of other parameters
+            differing = f"{'; '.join(lines)}; featurize their rows with like={like} (--like {like})"
             raise SpecConflictError(f"{shards}: made by another {key} than {owner}, {differing}")
     words, others = ([*values["input"].get("classes", ())] for values in (expected, spec))
     if words != others and None not in (values["input"].get("label", "") for values in (expected, spec)):
@@ -276,5 +278,5 @@ def check_same_features(
         if None not in (wanted, found) and wanted != found:
             raise SpecConflictError(
                 f"{shards}: rows were read with {key}={found!r}, {owner} with {key}={wanted!r}; "
-                f"featurize them with like={like}"
+                f"featurize them with like={like} (--like {like})"
             )

@@ -175,6 +175,8 @@ def check_replaces(folder: Any, storage_options: Options, map_spec: Mapping[str,
     if existing and "settings" in existing["training"] and "settings" in training and "init" not in training:
         asked = parse_object(dumps({"map": map_spec, "training": training["settings"]}), MODEL_FILE)
         found = {"map": existing["map"], "training": existing["training"]["settings"]}
+        for settings, others in ((asked, found), (found, asked)):
+            settings["training"] = dict.fromkeys(others["training"], "the default") | settings["training"]
         must_agree(asked, found, target.url, "pass overwrite=True (--overwrite), or choose another folder")
 
 

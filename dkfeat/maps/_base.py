@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -43,15 +43,21 @@ class Fitted:
 class SpecEstimator(BaseEstimator):
     """Base of estimators that are kept in specs."""
 
+    def _given(self, names: Iterable[str]) -> Self:
+        """Take these parameters as given, even at their defaults."""
+        self._given_names = frozenset(names)
+        return self
+
     def _cloned(self) -> Any:
         """Return an unfitted copy with these parameters."""
-        return clone(self)
+        return clone(self)._given(vars(self).get("_given_names", ()))
 
     def _params_like(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a spec of this class, with its seed, that are at their defaults here."""
+        """Return the parameters of a spec of this class, with its seed, that are not given here."""
         own, usual = self.get_params(deep=False), signature(type(self)).parameters
         values = spec["params"] | ({"random_state": spec["seed"]} if "random_state" in own else {})
-        return {name: value for name, value in values.items() if repr(own[name]) == repr(usual[name].default)}
+        at_default = {name for name in values if repr(own[name]) == repr(usual[name].default)}
+        return {name: values[name] for name in at_default - vars(self).get("_given_names", frozenset())}
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SpecEstimator):

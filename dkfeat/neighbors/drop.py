@@ -280,7 +280,10 @@ def _copy_rows(
         spec[DROPPED]["added"] = []
     job = partial(_RowsJob, results=results, of_dropped=of_dropped, schema=table)
     with open_run(source, target, kind=layout, client=client, progress=reporter) as opened:
-        must_agree(spec, opened.target[1] if opened.target else spec, opened.run.storage.url, opened.remedy)
+        url, existing = opened.run.storage.url, opened.target[1] if opened.target else spec
+        if existing.get(DROPPED) != spec[DROPPED]:
+            raise SpecConflictError(f"{url} was copied by another search, such as one of fewer rows; {opened.remedy}")
+        must_agree(spec, existing, url, opened.remedy)
         stage = "write dropped rows" if of_dropped else "write kept rows"
         resolved = Resolved(opened=opened, source=source, spec=spec, schema=schema, job=job, stage=stage)
         yield replace(resolved, sidecars=_sidecars(data))

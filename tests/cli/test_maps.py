@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+import dkfeat
 from dkfeat import open_shards
 from dkfeat.cli.declared import declarations
 from dkfeat.maps import CLASSES
@@ -140,3 +141,13 @@ def test_new_files__get_the_map_of_the_target_without_being_told(text, tmp_path)
     assert (grown.map.fingerprint(), grown.n_rows) == (made, 401)
     asked = run("featurize", first, more, "--seed", 0, "--out", shards, status=4)  # what is asked must still agree
     assert "gcws" in asked.stderr
+
+
+def test_featurize__a_parameter_that_is_given_counts_even_at_its_default(text, tmp_path, caplog):
+    command = ("featurize", text, "--out", tmp_path / "out", "--map", "gcws")
+    run(*command, "--n-components", 16)
+    assert "n_components" not in run(*command, "--n-components", 16).stderr
+    told = run(*command, "--n-components", 256, status=4).stderr  # the default
+    assert "--n-components: 16 there, 256 asked" in told
+    assert dkfeat.featurize(text, tmp_path / "out", dkfeat.GCWSFeatures(), progress=False).rows == 400
+    assert "out has n_components=16, which is kept: a parameter at its default" in caplog.text

@@ -207,7 +207,7 @@ def test_train__replaces_a_model_of_other_settings_only_if_told_to(made, tmp_pat
     monkeypatch.setattr("dkfeat.learn.train._train_once", lambda *_: pytest.fail("it is told after the training"))
     refused = run(*train, "--alpha", "1e-3")
     assert refused.exit_code == 4
-    assert f"{out} was made with other settings, alpha: nothing there, 0.001 asked" in refused.output
+    assert f'{out} was made with other settings, alpha: "the default" there, 0.001 asked' in refused.output
     assert "pass --overwrite, or choose another folder" in refused.output
     assert contents(out) == before
     monkeypatch.undo()

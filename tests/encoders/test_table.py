@@ -324,7 +324,7 @@ DESCRIBED = """\
 age     int64                     rank                  73 distinct values in 200 rows
 gain    int64                     rank, zeros absent    90% zeros
 job     string                    category              14 distinct values in 200 rows; 5.0% null
-row_id  string                    left out              every value distinct; categories=['row_id'] keeps it, --text row_id='word 1-2' its n-grams
+row_id  string                    left out              every value distinct; categories=['row_id'] (--categories row_id) keeps it, text (--text row_id='word 1-2') its n-grams
 kept    string                    category              200 distinct values in 200 rows
 day     date                      rank, weekday, month  200 distinct values in 200 rows
 same    int64                     left out              the same in all rows

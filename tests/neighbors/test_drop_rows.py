@@ -294,7 +294,7 @@ def test_wrong_arguments__are_refused(parquet, tmp_path):
         drop(source, found, tmp_path / "clean", dropped=tmp_path / "clean" / "dropped")
     assert not (tmp_path / "clean").exists()
     drop(source, found, tmp_path / "clean")
-    with pytest.raises(SpecConflictError, match="clean was made with other settings, drop_duplicates"):
+    with pytest.raises(SpecConflictError, match="clean was copied by another search"):
         drop(source, ~found.kept, tmp_path / "clean", dropped=tmp_path / "dropped", shards=tmp_path / "features")
     assert not (tmp_path / "dropped").exists()
     with pytest.raises(ConfigError, match="holds rows of a source without duplicates"):

@@ -77,4 +77,5 @@ def explain(
     importances = [{"column": name, "importance": value} for name, value in ranked]
     print_result({"rows": found.n_rows, "columns": len(found.columns), "importances": importances, "out": out})
     if not is_quiet():
-        table([("column", "importance"), *((str(name), f"{value:.4f}") for name, value in ranked)], right=[1])
+        column = "column" if isinstance(ranked[0][0], str) else "column, from 0"
+        table([(column, "importance"), *((str(name), f"{value:.4f}") for name, value in ranked)], right=[1])

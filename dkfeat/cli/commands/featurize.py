@@ -22,6 +22,7 @@ from dkfeat.cli.options import (
 from dkfeat.cli.output import echo, print_result, summary_of
 from dkfeat.cli.rows import encoder_options, make_encoder, make_map, make_source, map_options, source_options
 from dkfeat.config import FeaturizeConfig
+from dkfeat.messages import in_flags
 
 
 def _target(command: Command, *, required: bool = True) -> Command:
@@ -141,4 +142,4 @@ def plan(
     }
     print_result(record)
     for line in made.describe().split("\n"):
-        echo(line)
+        echo(in_flags(line))

@@ -40,7 +40,7 @@ _MESSAGES = {
     loop.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1 and beyond the source's n_features, {n_features}",
     loop.INDEX_ZERO: "{token} has index 0, but the first index of this source is 1; pass zero_based=True if it is 0",
     loop.INDEX_RANGE: "{token} is beyond the source's n_features, {n_features}, whose highest index is {highest:,}; "
-    "repair the row or raise n_features; with like, make that data set again with a higher n_features",
+    "repair the row or raise n_features; a model, or shards given as like, keep the width of their own rows",
     loop.DUPLICATE_INDEX: "{token} repeats the index before it; indices must ascend within a row",
     loop.UNSORTED_INDEX: "indices must ascend within a row: {token} follows index {last:,}",
     loop.BAD_VALUE: "expected a finite decimal number as value, got {token}",

@@ -109,9 +109,7 @@ def test_featurize__like_takes_map_and_input_over(source, tiny_folder, tmp_path)
 def test_featurize__column_beyond_those_of_like_tells_what_to_do(source, tmp_path):
     featurized(source, tmp_path / "train")
     (tmp_path / "wide.svm").write_text("1 301:1\n")
-    with pytest.raises(
-        ParseError, match=r"wide\.svm:1:3: .*with like, make that data set again with a higher n_features"
-    ):
+    with pytest.raises(ParseError, match=r"wide\.svm:1:3: .*shards given as like, keep the width of their own rows"):
         featurized(str(tmp_path / "wide.svm"), tmp_path / "test", map=None, like=tmp_path / "train")
     wider = dkfeat.LibsvmSource(source.urlpath, n_features=301)
     featurized(wider, tmp_path / "wider")
@@ -192,12 +190,6 @@ def test_featurize__refused_before_anything_is_made(options, error, words, sourc
 def test_featurize__target_that_is_no_path_is_refused(source):
     with pytest.raises(ConfigError, match=r"target=7, but it must be a path"):
         dkfeat.featurize(source, 7, gcws())
-
-
-@pytest.mark.parametrize("function", [dkfeat.featurize, dkfeat.plan])
-def test_map_in_place_of_the_target__names_the_order(function, source, tmp_path):
-    with pytest.raises(ConfigError, match=r"target=GCWS.*the target stands before the map: \(source, target, map\)"):
-        function(source, gcws(), str(tmp_path / "features"))
 
 
 def test_featurize__repaired_text_is_featurized_as_the_message_tells(tmp_path):
