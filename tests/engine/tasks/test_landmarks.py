@@ -147,7 +147,7 @@ def test_model__saved_over_leaves_no_other_landmarks(source, golden, tmp_path):
     dkfeat.train(golden, dkfeat.SGD(epochs=1), progress=False).save(tmp_path / "model")
     first = landmarks_file(tmp_path / "model").name
     featurized(source, tmp_path / "other", map=nystroem(20))
-    dkfeat.train(tmp_path / "other", dkfeat.SGD(epochs=1), progress=False).save(tmp_path / "model")
+    dkfeat.train(tmp_path / "other", dkfeat.SGD(epochs=1), progress=False).save(tmp_path / "model", overwrite=True)
     assert landmarks_file(tmp_path / "model").name != first
 
 

@@ -41,7 +41,7 @@ def test_model__is_saved_replaced_and_read_back(features, bucket, options):
     first.save(url, storage_options=options)
     kept = set(bucket.keys("model/"))
     second = dkfeat.train(features, dkfeat.SGD(epochs=2), random_state=5, progress=False)
-    second.save(url, storage_options=options)
+    second.save(url, storage_options=options, overwrite=True)
     loaded = dkfeat.load_model(url, storage_options=options)
     np.testing.assert_array_equal(loaded.coef, second.coef)
     assert len(bucket.keys("model/")) == len(kept)  # the former weights are gone
