@@ -10,6 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from nbclient import NotebookClient
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.highlighting import lexers
@@ -61,6 +62,7 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # it tells of each notebook that it runs
+NotebookClient.extra_arguments.default_args = (["--log-level=ERROR"],)  # each kernel tells that it has no encryption
 
 # Gallery: examples are run when they or the package change.
 os.environ["DASK_LOGGING__DISTRIBUTED"] = "warning"  # it tells of each worker that ends

@@ -57,16 +57,11 @@ def featurize(
     ----------
     source : path, glob, URL, list of these, LibsvmSource, ParquetSource, JsonLinesSource, or rows in memory
         Source of the rows. Files with the suffix .parquet, and folders of such files, are read as Parquet, those with
-        .jsonl, .ndjson or .json, also compressed, as JSON lines, all others as LIBSVM text. Rows in memory are a table
-        of pandas, polars, Arrow or Dask, or an array of NumPy, SciPy or Dask: see `TableSource`, which has their
-        options and labels; they are the only batch of their target. Options with their default values count as unset.
-        Unset options are taken from the target if it has data already, else from `like`, else
-        from the files' metadata, else from one scan of the whole source. Its option `on_bad_row` decides on rows that
-        are malformed, violate the options, or are rejected by the map: "raise" ends the run with the position of the
-        first one, "quarantine" stores them separately, up to `max_bad_rows` of those that this call adds, and
-        ``open_shards(target).quarantine()`` reads them; the features of other rows are the same as without them. A run
-        that ended at a bad row can be continued with "quarantine". Faults of the file itself, such as a truncated gzip
-        stream, always end the run.
+        .jsonl, .ndjson or .json, also compressed, as JSON lines, all others as LIBSVM text. Rows in memory are tables
+        or arrays, as for `TableSource`, and the only batch of their target. Options that are unset, or have their
+        default values, are taken from the target if it has data already, else from `like`, else from the files'
+        metadata, else from one scan of the whole source. Bad rows are an error, unless the source's option `on_bad_row`
+        sets them aside.
     target : str, path or Target
         Folder for the shards, or a URL in an object store, such as ``s3://bucket/features``. A `Target` also has the
         options of its storage, and the policies for interrupted runs and for committed sources that changed.

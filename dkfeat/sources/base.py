@@ -235,7 +235,11 @@ class Source(ABC):
     if given, else by the labels of the whole source. Integers are never rounded: one that is not exact in the type is
     an error. A label with a point or an exponent is a float64 number, and an integer only below 2**53 in magnitude."""
     on_bad_row: Literal["raise", "quarantine"] = field(default="raise", kw_only=True)
-    """Treatment of bad rows: an error, or set aside with their locations. It is not stored in the spec."""
+    """Treatment of rows that are malformed, violate the options, or are rejected by the map: "raise" ends the run with
+    the position of the first one, "quarantine" stores them separately, up to `max_bad_rows` of those that the run adds,
+    and ``open_shards(target).quarantine()`` reads them; the features of other rows are the same as without them. A run
+    that ended at a bad row can be continued with "quarantine". Faults of the file itself, such as a truncated gzip
+    stream, always end the run. It is not stored in the spec."""
     max_bad_rows: float | str = field(default=0.01, kw_only=True)
     """Maximum number of bad rows of a batch with quarantine: an int is a number of rows, a float a share of all rows,
     such as 0.01; 1.0 sets no limit. Text is one of these, or a percentage such as "1%"; it is stored as a number. With

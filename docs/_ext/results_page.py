@@ -38,6 +38,8 @@ def adapted(text: str) -> str:
 def read(app: Sphinx, docname: str, source: list[str]) -> None:
     """Adapt a page, and take that of the experiments out of the contents where it is not."""
     source[0] = adapted(source[0])
+    if docname == "results":  # its contents at the side have sections, not all of their tables and pictures
+        source[0] = f"---\ntocdepth: 2\n---\n{source[0]}"
     if docname == "index" and not (Path(app.srcdir) / "results.md").exists():
         source[0] = source[0].replace("\nresults\n", "\n")
 
