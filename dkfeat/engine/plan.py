@@ -43,7 +43,6 @@ FIXED_BYTES = 16 << 20
 
 _SAMPLE_BYTES = 8 << 20  # half a second of decompression for xz, a few hundredths for text
 _SAMPLE_FILES = 100  # more than tiny files that are read as one split need
-_MOST_NARROW = 1_000  # columns of a table, which recur in all rows
 _ANY_ROWS: dict[str, Any] = {"n_features": 2**63 - 1, "zero_based": True, "label_dtype": "float64"}
 
 logger = logger_of(__name__)
@@ -367,18 +366,14 @@ def map_advice(map: FeatureMap, source: Source, X: Any) -> str:
     if (encoder := source.encoder) is not None and encoder.takes_tables:
         is_wide = bool(encoder.texts)
         is_set = is_wide and not (encoder.takes_all or encoder.weighted)
-        is_narrow = not is_wide and len(source.features) <= _MOST_NARROW
     elif X is not None and encoder is None:
-        n_rows, n_columns = X.shape[0], len(np.unique(X.indices))
-        is_set, is_wide, is_narrow = (X.data == 1).all(), n_columns >= 100 * n_rows, X.nnz < 50 * n_rows
+        is_set, is_wide = (X.data == 1).all(), len(np.unique(X.indices)) >= 100 * X.shape[0]
     else:
         return ""
     if is_set and map.normalize is None:
         return "minhash: rows of zeros and ones are sets, whose kernel it estimates with up to half the variance"
     if map.name == "gcws" and is_wide:
         return "dart takes a fraction of the time for rows of many columns that few other rows have"
-    if map.name == "dart" and is_narrow:
-        return "gcws takes a fraction of the time for rows of few columns; with a handful, give t_bits=1 (--t-bits 1)"
     return ""
 
 
