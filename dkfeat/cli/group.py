@@ -46,7 +46,7 @@ _NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
 PATHS = {"CONF", "DIR", "DIR|FILE", "FILE", "FILES", "MODEL", "RUN", "SHARDS", "SOURCE", "SOURCE2", "TARGET"}
 """Metavars, and names of arguments, that mark paths, globs and URLs."""
 
-_OTHER_NAMES = {"random-state": "seed", "target": "out", "output": "out"}
+_OTHER_NAMES = {"random-state": "seed", "target": "out", "output": "out", "k": "n-neighbors"}
 LOG = "dkfeat.log"
 """Key in `click.Context.meta` of the `LogLines`, whose JSON lines replace text on standard error."""
 LONGEST = 10_000
@@ -405,7 +405,7 @@ def _similar(ctx: click.Context, name: str) -> str:
     options = [each for each in ctx.command.get_params(ctx) if isinstance(each, click.Option) and not each.hidden]
     flags = {flag: each for each in options for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--")}
     found = _OTHER_NAMES.get(name) or close(name, [flag.removeprefix("--") for flag in flags], cutoff=0.6)
-    words = re.compile(re.escape(name).replace("\\-", "[- ]"), re.IGNORECASE)
+    words = re.compile(rf"\b{re.escape(name)}\b".replace("\\-", "[- ]"), re.IGNORECASE)
     if found is None or f"--{found}" not in flags:
         with_words = (flag for flag, each in flags.items() if words.search(" ".join(each.get_help_record(ctx) or ())))
         found = next(with_words, "").removeprefix("--")
