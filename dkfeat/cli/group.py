@@ -46,7 +46,7 @@ _NUMBERS = re.compile(" (INTEGER( RANGE)?|FLOAT( RANGE)?)$")
 PATHS = {"CONF", "DIR", "DIR|FILE", "FILE", "FILES", "MODEL", "RUN", "SHARDS", "SOURCE", "SOURCE2", "TARGET"}
 """Metavars, and names of arguments, that mark paths, globs and URLs."""
 
-_OTHER_NAMES = {"random-state": "seed", "target": "out", "output": "out", "k": "n-neighbors"}
+_OTHER_NAMES = {"o": "out", "k": "n-neighbors", "random-state": "seed", "target": "out", "output": "out"}
 LOG = "dkfeat.log"
 """Key in `click.Context.meta` of the `LogLines`, whose JSON lines replace text on standard error."""
 LONGEST = 10_000
@@ -341,15 +341,15 @@ def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
 
 def _with_flags(ctx: click.Context, text: str) -> str:
     """Replace names of settings in a message by the flags of a command; those of a job file are its keys."""
-    if "conf" in ctx.params:
+    if "conf" in ctx.params or text.startswith("Traceback "):
         return in_parameters(text)
     flags = {str(option.name): option for option in ctx.command.params if isinstance(option, click.Option)}
     flags |= {of: flags[name] for name, of in {"seed": "random_state", "out": "target"}.items() if name in flags}
     for name in ("n_workers", "threads_per_worker", "memory_limit") if ctx.params.get("cluster") else ():
         flags.pop(name, None)  # its file has keys of these names
-    text = re.sub(r"\b(map\.params|training)\.(?=\w)", "", in_flags(text))
+    text = re.sub(r"(?<=[,;] )(map\.params|training)\.(?=[\w.]+: )", "", in_flags(text))
     for name in flags.keys() & set(re.findall(r"\w+", text)):
-        end = r"(?![\w/-]|\.\w)" if "_" in name else "(?==)"  # words of prose are also names
+        end = r"(?![\w/-]|\.\w)" if "_" in name else r"(?==(?![^\s,;'\"]*/))"  # no words of prose or folders label=1
         end = "=True" if flags[name].is_flag else end
         text = re.sub(rf"(?<![\w./-]){name}{end}", flags[name].opts[0], text)
     return text
@@ -408,7 +408,7 @@ def _similar(ctx: click.Context, name: str) -> str:
     words = re.compile(rf"\b{re.escape(name)}\b".replace("\\-", "[- ]"), re.IGNORECASE)
     if found is None or f"--{found}" not in flags:
         with_words = (flag for flag, each in flags.items() if words.search(" ".join(each.get_help_record(ctx) or ())))
-        found = next(with_words, "").removeprefix("--")
+        found = next(with_words, "").removeprefix("--") if name[1:] else ""  # x is in "x>=1"
     return f"; did you mean '--{found}'?" if found else ""
 
 

@@ -22,9 +22,9 @@ _PATIENCE_SECONDS = 0.2
 def wrapped(text: str, stream: TextIO, indent: str = "  ") -> str:
     """Break the lines of a text that are longer than a terminal is wide, between words; elsewhere they stay whole.
 
-    Indented lines, such as those of a traceback or a command to copy, stay whole too.
+    Indented lines, such as those of a traceback or a command to copy, and JSON stay whole too.
     """
-    if not stream.isatty() or "\x1b" in text or "\r" in text:
+    if not stream.isatty() or "\x1b" in text or "\r" in text or text.startswith("{"):
         return text
     width = 80
     with suppress(OSError, ValueError):  # no file descriptor
@@ -65,8 +65,8 @@ def guarded_stderr(show: Callable[[str], str] = str) -> Iterator[None]:
 def sign_of_life(name: str) -> Iterator[None]:
     """Show in a terminal that a command works, until its first output, which may be a bar of its own."""
     stderr, began, ended = sys.stderr, time.monotonic(), Event()
-    writes = {stream: stream.write for stream in (stderr, sys.stdout) if stream.isatty()}
-    if stderr not in writes:
+    writes = {stream: stream.write for stream in (stderr, sys.stdout)}  # also a pipe, which a pager may show
+    if not stderr.isatty():
         yield
         return
 

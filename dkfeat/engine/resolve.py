@@ -459,8 +459,8 @@ def inherit_map(
         asked = map.get_params()
         map = map._cloned()._fit_like(existing)  # as sources, it inherits what it does not set
         kept = {key: value for key, value in map.get_params().items() if repr(value) != repr(asked[key])}
-        if kept.keys() - {"random_state"}:
-            listed = ", ".join(f"{key}={value!r}" for key, value in kept.items() if key != "random_state")
+        drawn_or_completed = {"random_state", "kernel_params"}
+        if listed := ", ".join(f"{key}={value!r}" for key, value in kept.items() if key not in drawn_or_completed):
             logger.warning("%s has %s, which is kept: a parameter at its default counts as not given", name, listed)
     must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
     return existing

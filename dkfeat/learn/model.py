@@ -22,6 +22,7 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import dumps, parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
+from dkfeat.learn.checks import check_class_weight
 from dkfeat.learn.scores import Entry, Score, predictions_of
 from dkfeat.messages import counted
 from dkfeat.store.manifest.manifest import columns_besides_features
@@ -32,6 +33,7 @@ from dkfeat.store.manifest.metadata import (
     Named,
     SpecInput,
     SpecMap,
+    differences,
     kind_of,
     read_sidecar,
     show_kind,
@@ -156,6 +158,8 @@ def settings_of(solver: SGD | Liblinear, seed: int) -> dict[str, Any]:
     """Return the options of a training that determine its model besides the rows, for ``model.training``."""
     options = {item.name: (getattr(solver, item.name), item.default) for item in fields(solver)} | {"loaders": (1, 1)}
     given = {name: value for name, (value, default) in options.items() if value != default}
+    if "class_weight" in given:
+        given["class_weight"] = check_class_weight(solver.class_weight)  # in types of JSON
     return {"settings": {"solver": type(solver).__name__.lower(), "random_state": seed, **given}}
 
 
@@ -167,17 +171,17 @@ def check_replaces(folder: Any, storage_options: Options, map_spec: Mapping[str,
     SpecConflictError
         If it has; the message lists the differences.
     """
-    from dkfeat.engine.resolve import must_agree  # late: models are loaded without it
-
-    target, existing = open_model_folder(folder, storage_options), None
+    target, existing = open_model_folder(folder, storage_options), dict[str, Any]()
     with suppress(ShardError):  # a damaged model may be replaced
-        existing = parse_object(read_model_file(target) or b"{}", MODEL_FILE)
-    if existing and "settings" in existing["training"] and "settings" in training and "init" not in training:
+        existing = parse_model_file(read_model_file(target) or b"", target.url)
+    if "settings" in existing.get("training", {}) and "settings" in training and "init" not in training:
         asked = parse_object(dumps({"map": map_spec, "training": training["settings"]}), MODEL_FILE)
         found = {"map": existing["map"], "training": existing["training"]["settings"]}
         for settings, others in ((asked, found), (found, asked)):
             settings["training"] = dict.fromkeys(others["training"], "the default") | settings["training"]
-        must_agree(asked, found, target.url, "pass overwrite=True (--overwrite), or choose another folder")
+        if differing := "; ".join(differences(found, asked)):
+            remedy = "use the same, pass overwrite=True (--overwrite), or choose another folder"
+            raise SpecConflictError(f"{target.url} was made with other settings, {differing}; {remedy}")
 
 
 TASKS: Mapping[str, tuple[int, float, str]] = {

@@ -67,7 +67,7 @@ def not_read(path: str) -> str:
       python -c "import duckdb; duckdb.sql(\"COPY (FROM 'day.csv') TO 'day.parquet'\")"
     """
     folder, slash, name = path.rpartition("/")
-    target = f"{folder}{slash}{name.partition('.')[0].replace('*', '')}.parquet"
+    target = f"{folder}{slash}{name.partition('.')[0].replace('*', '') or 'rows'}.parquet"
     return (
         "dkfeat reads Parquet, JSON lines and LIBSVM text; this command writes a CSV or JSON array as Parquet:\n"
         f"""  python -c "import duckdb; duckdb.sql(\\"COPY (FROM '{path}') TO '{target}'\\")\""""

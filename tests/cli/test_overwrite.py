@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -217,5 +218,6 @@ def test_train__replaces_a_model_of_other_settings_only_if_told_to(made, tmp_pat
     model = dkfeat.load_model(out)
     with pytest.raises(SpecConflictError, match=r"random_state: 0 there, 1 asked.*pass overwrite=True, or choose"):
         dkfeat.train("shards", dkfeat.SGD(epochs=1, alpha=1e-3), random_state=1, progress=False).save(out)
-    dkfeat.train("shards", "liblinear", progress=False).save(out, overwrite=True)
+    weighted = dkfeat.Liblinear(class_weight={np.int64(1): np.float64(2)})
+    dkfeat.train("shards", weighted, progress=False).save(out, overwrite=True)
     assert dkfeat.load_model(out).training != model.training

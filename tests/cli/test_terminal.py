@@ -36,7 +36,7 @@ class Slow(Terminal):
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_sign_of_life__ends_with_the_first_output(monkeypatch, stream):
-    terminal = Slow()
+    terminal = Slow() if stream == "stderr" else StringIO()  # a pipe, which a pager may show
     monkeypatch.setattr(sys, "stdout", terminal if stream == "stdout" else StringIO())
     monkeypatch.setattr(sys, "stderr", shown := terminal if stream == "stderr" else Slow())
     with sign_of_life("train"):
@@ -54,7 +54,8 @@ def test_wrapped__breaks_between_words_of_terminals_only():
     assert all(len(line) <= 80 for line in lines[:-1])
     assert " ".join(line.strip() for line in lines) == text
     assert wrapped(text, StringIO()) == text
-    assert wrapped("  " + text, Terminal()) == "  " + text
+    for begin in ("  ", "{"):
+        assert wrapped(begin + text, Terminal()) == begin + text
 
 
 def test_errors__fit_the_terminal():

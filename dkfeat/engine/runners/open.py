@@ -77,7 +77,7 @@ def open_runner(client: Client | ExecutionConfig | None = None) -> AbstractConte
         config = as_cluster(cluster, **sizes)
         opening, n_threads = open_cluster(config), config.n_threads
     elif run.scheduler_file is not None:
-        _check_sizes(run, "a scheduler_file", SIZES)
+        _check_sizes(run, "scheduler_file", SIZES)
         opening = _connection(None, run.scheduler_file)
     elif (scheduler := _scheduler(run)) == "cluster":
         share_cores(run.n_workers, run.threads_per_worker)  # checks the sizes before anything starts

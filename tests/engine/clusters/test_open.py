@@ -152,7 +152,7 @@ def test_open_cluster__serves_several_steps(tiny_folder, golden, tmp_path):
         ({"cluster": "c.yaml", "scheduler": "threads"}, "scheduler and cluster are given"),
         ({"scheduler_file": "s.json", "cluster": "c.yaml"}, "scheduler_file and cluster are given"),
         ({"cluster": LocalClusterConfig(memory_limit="100MiB")}, "memory_limit='100MiB', but .* at least 512 MiB"),
-        ({"scheduler_file": "s.json", "n_workers": 2}, "belong to scheduler='cluster', not to 'a scheduler_file'"),
+        ({"scheduler_file": "s.json", "n_workers": 2}, "belong to scheduler='cluster', not to 'scheduler_file'"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
 )
