@@ -176,7 +176,8 @@ def check_replaces(folder: Any, storage_options: Options, map_spec: Mapping[str,
         existing = parse_model_file(read_model_file(target) or b"", target.url)
     if "settings" in existing.get("training", {}) and "settings" in training and "init" not in training:
         asked = parse_object(dumps({"map": map_spec, "training": training["settings"]}), MODEL_FILE)
-        found = {"map": existing["map"], "training": existing["training"]["settings"]}
+        continued = {key: "a model" for key in existing["training"] if key == "init"}
+        found = {"map": existing["map"], "training": existing["training"]["settings"] | continued}
         for settings, others in ((asked, found), (found, asked)):
             settings["training"] = dict.fromkeys(others["training"], "the default") | settings["training"]
         if differing := "; ".join(differences(found, asked)):

@@ -214,6 +214,8 @@ def test_train__replaces_a_model_of_other_settings_only_if_told_to(made, tmp_pat
     monkeypatch.undo()
     monkeypatch.chdir(made)
     assert run("train", "shards", "--init", "model", "--out", out).exit_code == 0
+    first = run("train", "shards", "--out", out)  # the settings of the continuation, but not its start
+    assert (first.exit_code, 'init: "a model" there, "the default" asked' in first.output) == (4, True)
     assert run(*train, "--alpha", "1e-3", "--overwrite").exit_code == 0
     model = dkfeat.load_model(out)
     with pytest.raises(SpecConflictError, match=r"random_state: 0 there, 1 asked.*pass overwrite=True, or choose"):
