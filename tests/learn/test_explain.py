@@ -259,8 +259,8 @@ def test_command__writes_contributions_and_prints_importances(tmp_path):
     model.save(tmp_path / "model")
     told = run("explain", tmp_path / "model", text, "--out", out, "--background", text).stdout
     found = dkfeat.explain(model, X)
-    lines = [f"{name:<6}  {value:>10.4f}" for name, value in found.ranked().items()]
-    assert told.splitlines() == ["column  importance", *lines]
+    lines = [f"{name:<14}  {value:>10.4f}" for name, value in found.ranked().items()]
+    assert told.splitlines() == ["column, from 0  importance", *lines]
     written = pq.read_table(out)
     assert written.column_names == ["row", "column", "contribution", "value"]
     entries = sp.coo_matrix(found.contributions)
