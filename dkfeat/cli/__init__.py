@@ -78,7 +78,8 @@ def cli(traceback: bool) -> None:
     3 storage, 4 conflict with another run, spec or source, 5 workers lost,
     130 or 143 interrupted, 141 output closed by its reader.
 
-    `dkfeat COMMAND --help` has examples, `--help-all` all options.
+    `dkfeat COMMAND --help` has examples; that of a command with many options
+    names `--help-all`, which has them all.
     """
 
 

@@ -313,8 +313,8 @@ def _write_sections(formatter: click.HelpFormatter, sections: Iterable[tuple[str
 
 def _again(ctx: click.Context) -> str:
     """Return what to do after an interruption: runs that commit, and trainings with a checkpoint, can be continued."""
-    continues = ctx.params.get("checkpoint", ctx.params.get("out")) or "conf" in ctx.params
-    return f"run the same command again to {'continue' if continues else 'start again'}"
+    begins_anew = "overwrite" in ctx.params and not ctx.params.get("checkpoint", "resume" in ctx.params)
+    return f"run the same command again{'' if begins_anew else ' to continue'}"
 
 
 def _discard_output() -> int:

@@ -64,7 +64,10 @@ def format_of(paths: Sequence[str]) -> str:
             from dkfeat.sources.contents import not_read  # late: help pages need none of it
 
             where = printable(path)
-            raise ConfigError(f"{where} is {other[1].upper()} by its name; {not_read(where)}")
+            raise ConfigError(
+                f"{where} is {other[1].upper()} by its name (for LIBSVM text give format='libsvm' (--format libsvm)); "
+                f"{not_read(where)}"
+            )
     found = {next((name for name in others if format_class(name).recognises([path])), default): path for path in paths}
     if len(found) > 1:
         shown = ", ".join(f"{name} (such as {printable(path)})" for name, path in found.items())
