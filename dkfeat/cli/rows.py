@@ -286,7 +286,7 @@ def make_map(ctx: click.Context, out: str | None, like: str | None, options: dic
     ----------
     ctx : click.Context
     out : str or None
-        Target, if there is one; it is opened if no option of the map is given.
+        Target, if there is one; an existing one has the seed that is not given.
     like : str or None
     options : dict
 
@@ -305,8 +305,9 @@ def make_map(ctx: click.Context, out: str | None, like: str | None, options: dic
     from dkfeat.config import MapConfig
     from dkfeat.engine.open import Target, binding_spec
 
-    target = None if out is None or given else Target(out, storage_options=options["target_options"])
-    if target is not None and binding_spec(target.open())[0] is not None:
+    target = None if out is None else Target(out, storage_options=options["target_options"])
+    exists = target is not None and binding_spec(target.open())[0] is not None
+    if exists and not given:
         return None
 
     map_name = options["map_name"]
@@ -317,7 +318,7 @@ def make_map(ctx: click.Context, out: str | None, like: str | None, options: dic
         known = ", ".join(flags[name] for name in own)
         raise click.UsageError(f"the map {map_name} has no parameter {foreign}; it has {known}", ctx)
     parameters = {name: options[name] for name in own if name in given and name != "seed"}
-    if "seed" in own:
+    if "seed" in own and ("seed" in given or not exists):
         parameters["random_state"] = options["seed"]
     return build_map(MapConfig(name=map_name, params=parameters))
 

@@ -384,9 +384,11 @@ def inherit_source(source: Source, name: str, spec: Mapping[str, Any], *, in_ful
             raise ConfigError(f"{name} was made from {kind!r}, which has no index base for text; pass zero_based")
         shared = [key for key in _OF_ALL_KINDS if key in existing and (key in requested or existing[key])]
         existing = {key: existing[key] for key in shared}
+    is_array = source.in_memory and source.n_features is not None
+    own = source.row_options | ({"features", "features_as"} if is_array else set())  # dense or sparse, as it is
     taken: dict[str, Any] = {}
     for key, value in existing.items():
-        if key in source.row_options and not in_full:
+        if not in_full and key in own:
             continue
         if not hasattr(source, key):
             raise SpecConflictError(
@@ -456,11 +458,12 @@ def inherit_map(
     if map is None:
         return existing
     if not _is_fitted(map):
-        asked = map.get_params()
+        asked, knows_given = map.get_params(), "_given_names" in vars(map)
         map = map._cloned()._fit_like(existing)  # as sources, it inherits what it does not set
         kept = {key: value for key, value in map.get_params().items() if repr(value) != repr(asked[key])}
         drawn_or_completed = {"random_state", "kernel_params"}
-        if listed := ", ".join(f"{key}={value!r}" for key, value in kept.items() if key not in drawn_or_completed):
+        listed = ", ".join(f"{key}={value!r}" for key, value in kept.items() if key not in drawn_or_completed)
+        if listed and not knows_given:
             logger.warning("%s has %s, which is kept: a parameter at its default counts as not given", name, listed)
     must_agree(json.loads(json.dumps(map.to_spec())), spec["map"], name, remedy, "map")
     return existing

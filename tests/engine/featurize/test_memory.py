@@ -176,6 +176,9 @@ def test_train__with_init_of_text_takes_arrays(tmp_path, tiny_folder, tiny_rows)
     first = dkfeat.train(tmp_path / "text", progress=False)
     model = dkfeat.train(tiny_rows[0][:250], y=tiny_rows[1][:250], init=first, progress=False)
     assert np.array_equal(model.coef, dkfeat.train(tmp_path / "text", init=first, progress=False).coef)
+    dense = dkfeat.train(tiny_rows[0][:250].toarray(), y=tiny_rows[1][:250], init=model, progress=False)
+    sparse = dkfeat.train(tiny_rows[0][:250], y=tiny_rows[1][:250], init=model, progress=False)
+    assert np.array_equal(dense.coef, sparse.coef)
 
 
 def test_train__warns_of_scale_once(caplog):
