@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 31_079
 MOST_MODULES = 223
-MOST_TEST_LINES = 39_690
+MOST_TEST_LINES = 39_691
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
