@@ -249,5 +249,4 @@ def estimate_kernel(
             raise  # a mistake in the call, not a source that was removed
         return None, f"The source cannot be compared: {error}"
     same = gives_features(features, X, encoded)
-    found = Estimates(pairs=pairs, n_rows=X.shape[0], n_shards=n_shards, same=same, features=features)
-    return found, ""
+    return Estimates(pairs=pairs, n_rows=X.shape[0], n_shards=n_shards, same=same, features=features), ""

@@ -108,7 +108,7 @@ def train(shards: str, out: str | None, **options: Any) -> None:
 
 
 def train_and_save(
-    shards: str,
+    shards: Any,
     out: str | None,
     *,
     overwrite: bool,
@@ -131,16 +131,18 @@ def train_and_save(
     from dkfeat.learn.model import check_replaces, check_target, settings_of
     from dkfeat.learn.train import train as run
 
+    of_shards = options_at(shards, storage_options)
     if out is not None:  # before the training, not after
         check_target(out, storage_options, checkpoint)
         overwrite = overwrite or options["init"] is not None
         if not overwrite:
-            spec = open_shards(shards, storage_options=options_at(shards, storage_options)).spec
-            check_replaces(out, storage_options, spec["map"], settings_of(options["solver"], options["random_state"]))
+            shards = open_shards(shards, storage_options=of_shards)  # once, also for the training
+            settings = settings_of(options["solver"], options["random_state"])
+            check_replaces(out, storage_options, shards.spec["map"], settings)
     model = run(
         shards,
         checkpoint=None if checkpoint is None else Target(checkpoint, resume=resume),
-        storage_options=options_at(shards, storage_options),
+        storage_options=of_shards,
         progress=progress_of(
             click.get_current_context(), lambda log: lambda entry: log("epoch", **entry), wanted=progress
         ),

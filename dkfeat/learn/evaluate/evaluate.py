@@ -131,10 +131,8 @@ def _labelled_rows(model: LinearModel, source: Any, storage_options: Mapping[str
     else:
         rows = prediction_source(model, source, storage_options)
     if not rows.has_labels:
-        remedy = "name the label column, or give labelled rows"
-        if isinstance(rows, ShardSource):
-            remedy = "featurize or predict labelled rows"
-        raise ConfigError(f"the rows have no labels to compare with; {remedy}")
+        remedy = "featurize or predict" if isinstance(rows, ShardSource) else "name the label column, or give"
+        raise ConfigError(f"the rows have no labels to compare with; {remedy} labelled rows")
     if bool(rows.multilabel) != (model.task == "multilabel"):
         have = "lists of labels" if rows.multilabel else "one label each"
         raise ConfigError(f"the rows have {have}, but the model is {model.task}")
