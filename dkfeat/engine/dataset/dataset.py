@@ -442,7 +442,7 @@ class ShardDataset:
         client: Client | ExecutionConfig | None = None,
         progress: bool | Callable[[ProgressState], object] = False,
     ) -> reader.Report:
-        """Read every shard of the newest manifest in full, and report every problem and every file that it lists not.
+        """Read every shard of the newest manifest, and the sizes of a Delta log; report problems and files not listed.
 
         Parameters
         ----------

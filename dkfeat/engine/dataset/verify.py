@@ -16,9 +16,10 @@ from dkfeat.engine.runners.base import until_stopped
 from dkfeat.engine.runners.open import open_runner
 from dkfeat.engine.scan import run_stage
 from dkfeat.engine.tasks.landmarks import load_encoder
-from dkfeat.errors import DkfeatError
+from dkfeat.errors import CommitError, DkfeatError
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
+from dkfeat.store.commit.delta_log import check_log
 from dkfeat.store.manifest import metadata
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.record_table import planned_splits
@@ -56,7 +57,12 @@ def verify_shards(
 
         task = partial(_check, ShardReader(storage, shards.spec, manifest.without_records()))
         runner.run(task, manifest.shards, done)
-    return report_of(shards, found, labels)
+    report = report_of(shards, found, labels)
+    try:
+        check_log(storage)
+    except CommitError as fault:
+        report.problems.append(str(fault))
+    return report
 
 
 def _check(shards: ShardReader, entry: ShardEntry, stopped: Callable[[], bool]) -> _Checked:  # noqa: ARG001 - a shard is short

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,16 +25,28 @@ _TYPES = {"int32": "integer", "int64": "long", "float32": "float", "float64": "d
 _TYPES |= {"string": "string", "date32[day]": "date"}
 _TYPES |= {"timestamp[us]": "timestamp_ntz", "timestamp[us, tz=UTC]": "timestamp"}
 _FIRST_LINE = '{"commitInfo":{"timestamp":%s,"operation":"WRITE","engineInfo":"dkfeat","operationParameters":'
-_FIRST_LINE += '{"manifest":%s,"shards":%s}}}\n'
-"""First line of a version, with the manifest up to which the log lists shards, and the number of these."""
-_READ = re.compile((_FIRST_LINE % ((r"(\d+)",) * 3)).replace("{", r"\{").encode())
+_FIRST_LINE += '{"manifest":%s,"shards":%s,"bytes":%s}}}\n'
+"""First line of a version: the manifest up to which the log lists shards, their number, and the bytes of all other
+lines and versions, which tell whether the log is complete.
+"""
+_READ = re.compile((_FIRST_LINE % ((r"(\d+)",) * 4)).replace("{", r"\{").encode())
+
+
+class _Last(NamedTuple):
+    """The last version of a complete log."""
+
+    version: int
+    manifest: int
+    shards: int
+    size: int
+    """Bytes of all versions."""
 
 
 def begin_log(storage: Storage, spec_fp: str, schema: Mapping[str, str]) -> None:
     """Create version 0, a table without rows, unless there is a log; from then on each commit adds a version."""
     storage.prepare(DELTA)
     with suppress(FileExistsError):
-        _create(storage, 0, (0, 0), _table(spec_fp, schema))
+        _create(storage, _Last(-1, 0, 0, 0), (0, 0), _table(spec_fp, schema))
 
 
 def extend_log(storage: Storage, manifest: Manifest) -> None:
@@ -45,31 +57,38 @@ def extend_log(storage: Storage, manifest: Manifest) -> None:
     Raises
     ------
     CommitError
-        If another program wrote the last version, or this one cannot be written; the commit itself is done.
+        If the log is not complete, another program wrote to it, or it cannot be written; the commit itself is done.
     """
     with faults_as(CommitError, f"{storage.url}: {manifest.name} is committed, but {DELTA} cannot be written"):
-        names: list[str] = []
-        with suppress(FileNotFoundError):
-            names = [name for name in storage.list(DELTA, sizes=False) if _NAME.fullmatch(name)]
-        if not names:
-            return
-        last = f"{DELTA}/{names[-1]}"
-        if (found := _READ.match(storage.read(last, 1 << 10))) is None:
-            raise CommitError(
-                f"{storage.url}/{last} is damaged, or another program wrote it, which must only read this Delta table; "
-                f"{manifest.name} is committed and not in the log. Check the shards with `dkfeat verify {storage.url}`"
-                f", remove the folder {DELTA}, and begin it anew with delta=True (--delta)"
-            )
-        _, number, listed = map(int, found.groups())
-        if number < manifest.number:
-            table = [] if number else _table(manifest.spec_fp, manifest.schema)
+        last = check_log(storage)
+        if last is not None and last.manifest < manifest.number:
+            table = [] if last.manifest else _table(manifest.spec_fp, manifest.schema)
             done = manifest.number, len(manifest.shards)
-            _create(storage, int(names[-1][:20]) + 1, done, [*table, *_added(manifest, listed)])
+            _create(storage, last, done, [*table, *_added(manifest, last.shards)])
 
 
-def _create(storage: Storage, version: int, done: tuple[int, int], actions: Iterable[dict[str, Any]]) -> None:
-    first = (_FIRST_LINE % (_now(), *done)).encode()
-    storage.create(f"{DELTA}/{version:020d}.json", first + b"".join(map(dumps, actions)))
+def check_log(storage: Storage) -> _Last | None:
+    """Return the last version of the log, None if there is no log; `CommitError` if it is not as it was written."""
+    sizes: dict[str, int] = {}
+    with suppress(FileNotFoundError):
+        sizes = {name: size for name, size in storage.list(DELTA).items() if _NAME.fullmatch(name)}
+    if not sizes:
+        return None
+    name, size = max(sizes), sum(sizes.values())
+    first = _READ.match(storage.read(f"{DELTA}/{name}", 1 << 10))
+    if first is None or size - first.end() != int(first[4]):
+        raise CommitError(
+            f"{storage.url}/{DELTA} is damaged, or another program wrote to it, which must only read this Delta table; "
+            f"its readers may miss rows, which the data set has. Check the shards with `dkfeat verify {storage.url}`, "
+            f"remove the folder {DELTA}, and begin it anew with delta=True (--delta)"
+        )
+    return _Last(int(name[:20]), int(first[2]), int(first[3]), size)
+
+
+def _create(storage: Storage, last: _Last, done: tuple[int, int], actions: Iterable[dict[str, Any]]) -> None:
+    rest = b"".join(map(dumps, actions))
+    first = (_FIRST_LINE % (_now(), *done, last.size + len(rest))).encode()
+    storage.create(f"{DELTA}/{last.version + 1:020d}.json", first + rest)
 
 
 def _table(spec_fp: str, schema: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -121,18 +121,45 @@ def test_data_set_that_exists__gets_a_log_and_batches_that_are_aborted_are_not_i
     assert read(target) == (1, 82)
 
 
-def test_another_writer__is_refused_or_told(days, tmp_path):
+def test_another_writer__is_refused(days, tmp_path):
     target = tmp_path / "features"
     featurized(days(), target, delta=True)
     with pytest.raises(DeltaError, match="dkfeat"):  # a writer must know the table's features
         DeltaTable(str(target)).optimize.compact()
     assert read(target) == (1, 41)
-    log(target, 2).write_text('{"commitInfo":{"timestamp":0,"operation":"OPTIMIZE"}}\n')
-    with pytest.raises(CommitError, match="is damaged, or another program wrote it"):
-        featurized(days(), target)
-    assert dkfeat.open_shards(target).n_rows == 82
+
+
+def without_a_row(text):
+    first, *lines = text.splitlines(keepends=True)
+    return first + "".join(lines[:-1])
+
+
+FOREIGN = '{"commitInfo":{"timestamp":0,"operation":"OPTIMIZE"}}\n'
+DAMAGES = [(1, without_a_row), (2, lambda text: text + text[:50]), (0, lambda text: text[:300]), (2, lambda _: FOREIGN)]
+
+
+@pytest.mark.parametrize(("version", "damage"), [*DAMAGES, (0, None), (2, None)])
+def test_damaged_log__is_found_by_the_next_run_and_by_verify(days, tmp_path, version, damage):
+    source, target = days(), tmp_path / "features"
+    featurized(source, target, delta=True)
+    source = days()
+    featurized(source, target)
+    assert not dkfeat.open_shards(target).verify().problems
+    file = log(target, version)
+    text = file.read_text()
+    file.unlink()
+    if damage is not None:
+        file.write_text(damage(text))
+    elif version == 2:  # as if a kill had come before it
+        featurized(source, target)
+        assert read(target) == (2, 82)
+        return
+    with pytest.raises(CommitError, match="_delta_log is damaged"):
+        featurized(source, target)
+    (problem,) = dkfeat.open_shards(target).verify().problems
+    assert "remove the folder _delta_log" in problem
     shutil.rmtree(target / "_delta_log")
-    featurized(dkfeat.LibsvmSource(str(tmp_path / "days" / "*.svm")), target, map=None, delta=True)
+    featurized(source, target, delta=True)
     assert read(target) == (1, 82)
 
 
