@@ -46,18 +46,16 @@ def print_result(record: Mapping[str, Any]) -> None:
 
 
 def echo(text: str = "", *, raw: bool = False) -> None:
-    """Print a line of a result as text; control characters are escaped unless the text is `raw`, secrets left out."""
+    """Print a line of a result as text, without secrets; unless it is `raw`, wrapped and control characters escaped."""
     if not is_given(JSON):
-        click.echo((without_secrets if raw else printable)(text))
+        click.echo(without_secrets(text) if raw else wrapped(printable(text), sys.stdout))
 
 
 def facts(**values: str) -> None:
     """Print names and values as two columns; underscores in names become blanks."""
     width = max(len(name) for name in values)
     for name, value in values.items():
-        line = printable(f"{name.replace('_', ' '):<{width}}  {value}")
-        for part in wrapped(line, sys.stdout, indent=" " * (width + 2)).split("\n"):
-            echo(part)
+        echo(f"{name.replace('_', ' '):<{width}}  {value}")
 
 
 def summary(record: Mapping[str, Any], shown: Mapping[str, str]) -> None:

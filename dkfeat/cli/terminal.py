@@ -19,20 +19,22 @@ _PATIENCE_SECONDS = 0.2
 """Time without output after which a command shows that it works."""
 
 
-def wrapped(text: str, stream: TextIO, indent: str = "  ") -> str:
+def wrapped(text: str, stream: TextIO) -> str:
     """Break the lines of a text that are longer than a terminal is wide, between words; elsewhere they stay whole.
 
-    Indented lines, such as those of a traceback or a command to copy, and JSON stay whole too.
+    The last cell of a table's row is broken in its column. Indented lines, such as those of a traceback or a command to
+    copy, and JSON stay whole too.
     """
     if not stream.isatty() or "\x1b" in text or "\r" in text or text.startswith("{"):
         return text
     width = 80
     with suppress(OSError, ValueError):  # no file descriptor
         width = os.get_terminal_size(stream.fileno()).columns or width
+    options: Any = {"break_long_words": False, "break_on_hyphens": False}
     return "\n".join(
         line
         if len(line) <= width or line[:1].isspace()
-        else fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        else fill(line, width, subsequent_indent=" " * max(2, line.rfind("  ", 0, width * 3 // 4) + 2), **options)
         for line in text.split("\n")
     )
 

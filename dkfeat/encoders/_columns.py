@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dkfeat.canonical import Count
 from dkfeat.compiled import tables
-from dkfeat.messages import aligned, counted, printable
+from dkfeat.messages import aligned, printable
 
 N_KNOTS = 1024  # at most
 Encoding = Literal["rank", "rank, zeros absent", "date", "category", "tags", "n-grams", "left out"]
@@ -42,7 +42,8 @@ class Column:
 
     Type and family are those of `dkfeat.encoders._arrow.Storage`. In `rows` drawn rows are `distinct` values or tags,
     `nulls` missing values (NaN too) and `zeros`; `parts` are the parts of a date that vary. Columns of n-grams are
-    encoded without drawn rows, except those with idf; `ngrams` are their lengths and weights.
+    encoded without drawn rows, except those with idf; `ngrams` are their lengths and weights. Specs hold neither the
+    `example`, a drawn value, nor `is_row_number`, True for integers that differ as the numbers of rows do.
     """
 
     name: str
@@ -56,6 +57,8 @@ class Column:
     parts: tuple[Part, ...] = ()
     n_knots: Count = 0
     ngrams: str = ""
+    example: str = field(default="", compare=False)
+    is_row_number: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         has_ranks = self.encoding in ("rank", ZEROS_ABSENT, "date")
@@ -64,9 +67,10 @@ class Column:
             raise ValueError(f"column {self.name!r} cannot be {self.encoding!r} with {self.n_knots} knots")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, without the n-grams of a column that has none."""
+        """Return plain JSON values for a spec, without the n-grams of a column that has none."""
         values = asdict(self) | {"parts": list(self.parts)}
-        return {name: value for name, value in values.items() if name != "ngrams" or value}
+        left_out = {"example", "is_row_number", *(() if self.ngrams else ("ngrams",))}
+        return {name: value for name, value in values.items() if name not in left_out}
 
     @property
     def job(self) -> dict[int, int]:
@@ -75,30 +79,23 @@ class Column:
         return {tables.ROLE: _ROLES.get(self.encoding, tables.NUMBER), tables.PARTS: parts}
 
     @property
-    def shown_encoding(self) -> str:
-        """Encoding with the parts of a date."""
-        return ", ".join(["rank", *self.parts]) if self.encoding == "date" else self.encoding
-
-    @property
     def reason(self) -> str:
         """Reason for the encoding."""
         if self.encoding == NGRAMS:
             return self.ngrams
-        n_values = self.rows - self.nulls
-        if self.encoding != LEFT_OUT:
-            text = f"{counted(self.distinct, 'distinct value')} in {counted(self.rows, 'row')}"
-            if self.encoding == ZEROS_ABSENT:
-                text = f"{self.zeros / n_values:.0%} zeros"
-            return text + (f"; {self.nulls / self.rows:.1%} null" if self.nulls else "")
         if not self.family:
             return "binary and nested types have no encoding"
-        if self.distinct > 1 and self.family != "tags":
-            share = "every value" if self.distinct == n_values else f"{self.distinct:,} of {n_values:,} values"
-            quoted = shlex.quote(self.name)
-            remedy = f"categories=[{self.name!r}] (--categories {quoted}) keeps it, text (--text {quoted}='word 1-2')"
-            remedy += " its n-grams"
-            return f"{share} distinct; {remedy}"
-        return "the same in all rows" if self.distinct else "no values"
+        n_values, is_left_out = self.rows - self.nulls, self.encoding == LEFT_OUT
+        text = f"{self.distinct:,}{f' of {n_values:,}' * is_left_out} distinct"
+        if self.encoding == ZEROS_ABSENT:
+            text = f"{self.zeros / n_values:.0%} zeros"
+        elif is_left_out and (self.distinct < 2 or self.family == "tags"):
+            text = "the same in all rows" if self.distinct else "no values"
+        elif self.is_row_number or (is_left_out and self.distinct == n_values):
+            text = "every value distinct"
+        text += f", such as {self.example}" * bool(self.example)
+        text += f"; {self.nulls / self.rows:.1%} null" * (0 < self.nulls < self.rows)
+        return text + f"; rank, {', '.join(self.parts)}".rstrip(", ") * (self.encoding == "date")
 
 
 class ColumnTable(tuple[Column, ...]):
@@ -110,6 +107,18 @@ class ColumnTable(tuple[Column, ...]):
     def left_out(self) -> list[Column]:
         """Columns that are not encoded."""
         return [column for column in self if column.encoding == LEFT_OUT]
+
+    @property
+    def hints(self) -> list[str]:
+        """Options for text that is left out, and for columns that differ as the numbers of rows do."""
+        texts = [column.name for column in self.left_out if column.family == "text" and column.distinct > 1]
+        numbers = [column.name for column in self if column.is_row_number]
+        return [
+            f"categories (--categories {quote(name)}) keeps {name}, text (--text {quote(name)}='word 1-2') its n-grams"
+            for name in texts[:1]
+        ] + [
+            f"{name} differs in every row, as an id does; id (--id {quote(name)}) leaves it out" for name in numbers[:1]
+        ]
 
     def drift(self, odd: NDArray[np.int64], n_rows: int) -> list[str]:
         """Describe columns with far more odd values than in the drawn rows, unless there are few rows.
@@ -134,7 +143,7 @@ class ColumnTable(tuple[Column, ...]):
 
     def rows(self) -> list[dict[str, str]]:
         """Cells of the table."""
-        return [{"column": c.name, "type": c.type, "encoding": c.shown_encoding, "reason": c.reason} for c in self]
+        return [{"column": c.name, "type": c.type, "encoding": c.encoding, "reason": c.reason} for c in self]
 
 
 def draw_knots(numbers: NDArray[np.float64]) -> NDArray[np.float64]:

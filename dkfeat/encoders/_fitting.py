@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from dkfeat.maps._rows import is_dask
 
 _FEWEST_IDS, _MOST_DISTINCT = 100, 0.9
 """Text is left out if, of this many values or more, a larger share is distinct."""
+_LONGEST_EXAMPLE = 20  # characters
 _NO_RANKS = np.empty(0), np.empty(0, np.float32)
 _DAY = 86_400  # seconds
 
@@ -62,10 +64,12 @@ def learn_column(drawn: Rows, *, is_named: bool) -> tuple[Column, NDArray[np.flo
         )
     if not storage.family or storage.family == "null":
         return replace(column, nulls=n_rows if storage.family else 0), np.empty(0)
+    column = replace(column, example=_example(drawn))
     usual = ENCODINGS[storage.family][0]
     if usual in ("rank", "date") and not is_named:
         column = replace(column, encoding=usual, n_knots=1)
-        return _learn_ranks(column, read_numbers(Plan.of(schema, [(column, column.job)]), drawn))
+        numbers = read_numbers(Plan.of(schema, [(column, column.job)]), drawn)
+        return _learn_ranks(replace(column, is_row_number=_are_row_numbers(column, numbers)), numbers)
     column = replace(column, encoding="tags" if usual == "tags" else "category")
     odd = np.zeros((1, 2), np.int64)
     slots = encode(Plan.of(schema, [(column, column.job)]), drawn, _NO_RANKS, 0, odd).indices
@@ -76,6 +80,27 @@ def learn_column(drawn: Rows, *, is_named: bool) -> tuple[Column, NDArray[np.flo
     if is_constant or (is_id and distinct > _MOST_DISTINCT * n_values):
         column = replace(column, encoding=LEFT_OUT)
     return column, np.empty(0)
+
+
+def _example(drawn: Rows) -> str:
+    """Show a value of the only column of some batches, the first that is neither missing nor zero; "" without any."""
+    with suppress(ValueError, OverflowError):  # nanoseconds without pandas, and years beyond Python's
+        for batch, numbers in drawn:
+            for number in numbers[:100].tolist():
+                value = batch.column(0)[number].as_py()
+                if value and value == value:  # not NaN
+                    text = f"{value:.10g}" if isinstance(value, float) else str(value)
+                    text = text if len(text) <= _LONGEST_EXAMPLE else f"{text[:_LONGEST_EXAMPLE]}…"
+                    return repr(text) if isinstance(value, str) else text
+    return ""
+
+
+def _are_row_numbers(column: Column, numbers: NDArray[np.float64]) -> bool:
+    """Return True if integers rise from row to row, or leave out less than every other number between two of them."""
+    if "int" not in column.type or len(numbers) < _FEWEST_IDS or np.isnan(numbers).any():
+        return False
+    steps = np.diff(np.sort(numbers))
+    return bool((np.diff(numbers) > 0).all() or (steps.min() > 0 and steps.mean() < 2))
 
 
 def _learn_ranks(column: Column, numbers: NDArray[np.float64]) -> tuple[Column, NDArray[np.float64]]:

@@ -101,8 +101,8 @@ class TableEncoder(BaseTable):
     >>> table = pa.table({"age": [31, 45, 52], "city": ["Oslo", None, "Bergen"], "id": [b"0", b"1", b"2"]})
     >>> encoder = TableEncoder(random_state=0).fit(table)
     >>> encoder.describe()
-    age   int64   rank      3 distinct values in 3 rows
-    city  string  category  2 distinct values in 3 rows; 33.3% null
+    age   int64   rank      3 distinct, such as 31
+    city  string  category  2 distinct, such as 'Oslo'; 33.3% null
     id    binary  left out  binary and nested types have no encoding
     >>> encoder.transform(table).data
     array([1. , 1. , 0.5, 0.5, 1. , 1. ], dtype=float32)

@@ -47,7 +47,7 @@ _ANY_ROWS: dict[str, Any] = {"n_features": 2**63 - 1, "zero_based": True, "label
 
 logger = logger_of(__name__)
 
-_COLUMNS = ("split", "source", "range", "rows", "memory", "first shard")
+_COLUMNS = ("split", "source", "range", "rows", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class Plan:
 
     def describe(self, n_tasks: int = 10) -> str:
         """Format the facts, and a table of the first `n_tasks` tasks."""
-        lines = [f"{name:<10}{printable(str(value))}" for name, value in self.facts().items()]
+        lines = [f"{name:<9}  {printable(str(value))}" for name, value in self.facts().items()]
         if self.columns is not None:
             lines += ["", repr(self.columns)]
         if shown := self.tasks[:n_tasks]:
@@ -348,7 +348,7 @@ def _cells(task: BlockTask) -> tuple[str, ...]:
     split = task.split
     rows = "?" if task.rows is None else f"{task.rows:,}"
     span = f"{split.start:,}-{split.stop:,}"
-    return str(split.number), split.title, span, rows, show_bytes(task.projected_bytes), task.first_shard or "?"
+    return str(split.number), split.title, span, rows, show_bytes(task.projected_bytes)
 
 
 def _takes_advice(settings: Resolved) -> bool:

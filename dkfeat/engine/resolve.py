@@ -17,7 +17,7 @@ from dkfeat.engine.tasks.job import Job
 from dkfeat.engine.tasks.landmarks import fit_encoder, fit_to_rows, load_encoder, load_map
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.maps import CLASSES, WEIGHTED
-from dkfeat.messages import counted, logger_of, printable
+from dkfeat.messages import counted, logger_of
 from dkfeat.sources.base import Scan, Source
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET
 from dkfeat.store.manifest.metadata import FORMAT_OF_TABLES, differences, spec_text
@@ -147,15 +147,17 @@ def _check_sets(map: FeatureMap, source: Source) -> None:
 
 
 def _report_encoder(columns: ColumnTable, reporter: Progress) -> None:
-    """Say how many columns of a table are encoded, and warn of those that are left out."""
-    left_out = columns.left_out
+    """Say how many columns of a table are encoded, and warn of those that are left out or seem to be ids."""
+    left_out, warnings = columns.left_out, columns.hints
     reporter.note(
         f"encoder: {counted(len(columns) - len(left_out), 'column')} of a table, as `dkfeat plan --scan` shows them; "
         'features_as="columns" (--features-as columns) takes numbers as they are'
     )
     if left_out:
-        shown = [f"{printable(column.name)}: {column.reason}" for column in left_out[:_SHOWN]]
-        logger.warning("%s left out, such as %s", counted(len(left_out), "column"), "; ".join(shown))
+        shown = [f"{column.name} ({column.reason})" for column in left_out[:_SHOWN]]
+        warnings = [f"{counted(len(left_out), 'column')} left out, such as {', '.join(shown)}", *warnings]
+    if warnings:
+        logger.warning("; ".join(warnings))
 
 
 def inherit(opened: Opened, map: FeatureMap | None, layout: str | None = None, encoder: Any = "auto") -> Resolved:

@@ -240,7 +240,7 @@ def test_warning__names_the_column_that_outweighs_the_others(tmp_path, caplog, c
     assert re.search("column 10 holds", report.warnings[0])
     assert "Warning</strong>: column 10 holds" in report.to_html()
     plan = dkfeat.plan(source, map=MAP, scan=True)
-    assert "warning   column 10 holds" in plan.describe()
+    assert "warning    column 10 holds" in plan.describe()
     dkfeat.compare(source, maps="gcws", n_components=8, baselines=(), progress=False)
     assert re.search("column 10 holds", *warnings_of(caplog))
     for options in ({"map": MAP, "encoder": ColumnScale()}, {"map": dkfeat.FourierFeatures(8, random_state=0)}):

@@ -321,29 +321,35 @@ def test_categories__that_fit_has_not_seen_never_raise_a_similarity(words):
 
 
 DESCRIBED = """\
-age     int64                     rank                  73 distinct values in 200 rows
-gain    int64                     rank, zeros absent    90% zeros
-job     string                    category              14 distinct values in 200 rows; 5.0% null
-row_id  string                    left out              every value distinct; categories=['row_id'] (--categories row_id) keeps it, text (--text row_id='word 1-2') its n-grams
-kept    string                    category              200 distinct values in 200 rows
-day     date                      rank, weekday, month  200 distinct values in 200 rows
-same    int64                     left out              the same in all rows
-flag    bool                      category              1 distinct value in 200 rows; 50.0% null
-empty   null                      left out              no values
-blob    binary                    left out              binary and nested types have no encoding
-pair    struct<a: int64>          left out              binary and nested types have no encoding
-lists   dictionary<list<string>>  left out              binary and nested types have no encoding"""  # noqa: E501 - a table
+number  int64                     rank                every value distinct, such as 7
+age     int64                     rank                73 distinct, such as 1
+gain    int64                     rank, zeros absent  90% zeros, such as 10
+job     string                    category            14 distinct, such as 'job 1'; 5.0% null
+row_id  string                    left out            every value distinct, such as 'id 0'
+kept    string                    category            200 distinct, such as 'id 0'
+price   string                    left out            every value distinct, such as '$1,000.50'
+note    string                    left out            every value distinct, such as 'a long text with num…'
+day     date                      date                200 distinct, such as 1970-01-01; rank, weekday, month
+same    int64                     left out            the same in all rows, such as 5
+flag    bool                      category            1 distinct, such as True; 50.0% null
+empty   null                      left out            no values
+blob    binary                    left out            binary and nested types have no encoding
+pair    struct<a: int64>          left out            binary and nested types have no encoding
+lists   dictionary<list<string>>  left out            binary and nested types have no encoding"""
 
 
 def test_describe__shows_the_reasons():
     n = 200
     table = pa.table(
         {
+            "number": range(7, 7 + n),
             "age": [i % 73 for i in range(n)],
             "gain": [0 if i % 10 else i for i in range(n)],
             "job": [None if i % 20 == 0 else f"job {i % 14}" for i in range(n)],
             "row_id": [f"id {i}" for i in range(n)],
             "kept": [f"id {i}" for i in range(n)],
+            "price": [f"${i:,}.50" for i in range(1000, 1000 + n)],
+            "note": [f"a long text with number {i}" for i in range(n)],
             "day": pa.array(range(n), pa.date32()),
             "same": [5] * n,
             "flag": [None if i % 2 else True for i in range(n)],
@@ -353,8 +359,11 @@ def test_describe__shows_the_reasons():
             "lists": pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int8()), pa.array([["a"]])),
         }
     )
-    columns = fitted(table, categories=["kept"]).describe()
+    encoder = fitted(table, categories=["kept"])
+    columns = encoder.describe()
     assert repr(columns) == DESCRIBED
+    assert [hint.split()[0] for hint in columns.hints] == ["categories", "number"]
+    assert "$1,0" not in json.dumps(encoder.to_spec())
 
 
 def test_name_of__finds_columns_and_categories():
@@ -381,7 +390,7 @@ def test_spec__is_json_and_reads_back():
     for again in (TableEncoder.from_spec(spec, arrays), pickle.loads(pickle.dumps(encoder))):
         assert again.fingerprint() == encoder.fingerprint()
         assert_same(again.transform(table), encoder.transform(table))
-        assert repr(again.describe()) == repr(encoder.describe())
+        assert again.describe() == encoder.describe()
     assert clone(encoder).get_params() == encoder.get_params()
     lists = {"columns": [{**spec["columns"][0], "encoding": "category"}, *spec["columns"][1:]]}
     for change, error, match in (
