@@ -123,7 +123,7 @@ def each(call: Callable[[Any], object], blocks: list) -> None:
 
 def laplace_features(quick: bool) -> Any:
     rng = np.random.default_rng(2)
-    for d in (64,) if quick else (1024, 4096, 16384):
+    for d in (64,) if quick else (256, 512, 1024, 4096, 16384):
         X, weights = rng.random((256, d), np.float32) / d**2, rng.random((d, d), np.float32)
 
         def peer(X: Any, weights: Any = weights, d: int = d) -> Any:

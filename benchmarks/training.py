@@ -7,8 +7,9 @@ decoding and shuffling, while the peer has its CSR matrix in memory. Also measur
 and, with the papers' data sets (DKFEAT_DATA), the time to come within 0.1 points of the accuracy of LinearSVC,
 including reading and scoring. Compilation is not counted. The exit status is 1 if a target is missed.
 
-With --parts it prints only the accuracy of training in parts: of RCV1-like rows with noisy labels, and of three of the
-papers' data sets; and how much faster two worker processes are than one, each on a core of its own.
+With --parts it prints only the accuracy of training in parts: of RCV1-like rows with noisy labels, of three of the
+papers' data sets, and of one of these by other rules of averaging; and how much faster two worker processes are than
+one, each on a core of its own.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from marks import Report
@@ -30,7 +32,7 @@ from workloads import rcv1_like
 
 import dkfeat
 from dkfeat.engine.clusters.local import local_cluster
-from dkfeat.learn.sgd.parallel import PART_ROWS
+from dkfeat.learn.sgd import descent, parallel
 
 COMPONENTS = 512
 SETS = ("rcv1", "sector", "adult_a9a")
@@ -38,6 +40,15 @@ POINTS = 0.001  # within this distance, the accuracy counts as reached
 TARGETS = {2: 1.0, 10: 2.0}  # of processor time, by number of classes
 MOST_MEMORY = 1.2
 PARTS = {"letter": (2, 4, 8, 15), "rcv1": (2, 8, 20), "w8a": (4, 8, 40)}
+RULES = {
+    "a mean after each epoch": (1, 0.0, 1.0),
+    "a mean after each epoch, steps longer by the root of 15": (1, 0.0, 15**0.5),
+    "a mean after each epoch, steps longer by 15": (1, 0.0, 15.0),
+    "a mean four times an epoch": (4, 0.0, 1.0),
+    "a mean four times an epoch, steps longer by the root of 15": (4, 0.0, 15**0.5),
+    "a mean after each epoch, momentum": (1, parallel.MOMENTUM, 1.0),
+}
+"""Other rules for 15 parts of letter: rounds of an epoch, momentum, and factor of the steps."""
 REPORT = Report("training")
 
 PEAK = """
@@ -187,6 +198,17 @@ def accuracy_of_parts(name, counts, folder, epochs):
         REPORT.emit(f"accuracy in parts, {name}", parts=parts or 1, percent=accuracy)
 
 
+def other_rules(n_parts, folder, epochs):
+    """Train on the shards of `accuracy_of_parts` by other rules of averaging; threads run the parts."""
+    solver = dkfeat.SGD(parts=n_parts, epochs=epochs, alpha=1e-6)
+    for name, (rounds, momentum, factor) in RULES.items():
+        losses = {loss: (number, factor * step) for loss, (number, step) in descent.LOSSES.items()}
+        with patch.multiple(parallel, ROUNDS=rounds, MOMENTUM=momentum), patch.object(descent, "LOSSES", losses):
+            model = dkfeat.train(folder / "train", solver, test=folder / "test", progress=False)
+        accuracy = round(100 * model.history[-1]["test_accuracy"], 2)
+        REPORT.emit(f"accuracy in parts, letter, {name}", parts=n_parts, percent=accuracy)
+
+
 def bind(core):
     """Bind all threads of this process to a core."""
     for thread in Path("/proc/self/task").iterdir():
@@ -220,7 +242,7 @@ def two_workers(n_parts, shards, epochs, repeats):
 
 
 def in_parts(n_rows, root, folder, quick):
-    counts = (2,) if quick else (8, 32, 56, 200)[: 4 if n_rows >= 200 * PART_ROWS else 3]
+    counts = (2,) if quick else (8, 32, 56, 200)[: 4 if n_rows >= 200 * parallel.PART_ROWS else 3]
     rcv1_like_files(n_rows, folder / "like")
     accuracy_of_parts(f"{n_rows:,} RCV1-like rows", counts, folder / "like", 5)
     two_workers(counts[-1], folder / "like" / "train", 5, 1 if quick else 5)
@@ -230,6 +252,8 @@ def in_parts(n_rows, root, folder, quick):
             text = lzma.decompress((Path(root) / name / f"{part}.svm.xz").read_bytes())
             (folder / name / f"{part}.svm").write_bytes(text)
         accuracy_of_parts(name, counts, folder / name, 10)
+        if name == "letter":
+            other_rules(15, folder / name, 10)
 
 
 def main():

@@ -84,6 +84,7 @@ ARITHMETIC = ["convolution", "hadamard", "weights"]
 """Quick enough as plain Python."""
 
 
+@pytest.mark.fault("D-06")
 @pytest.mark.parametrize(
     ("change", "names"),
     [

@@ -68,6 +68,7 @@ def cluster(tmp_path_factory):
             end(process)
 
 
+@pytest.mark.fault("X-08")
 def test_tls__featurize_through_it(cluster, tmp_path, monkeypatch):
     ca, address = cluster
     assert address.startswith("tls://")
