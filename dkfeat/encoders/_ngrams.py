@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
+import pkgutil
 import re
 import unicodedata
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -290,33 +289,6 @@ def classes() -> NDArray[np.uint8]:
     >>> [int(classes()[ord(character)]) for character in "é_日 "]
     [1, 1, 2, 0]
     """
-    runs, value, shift = [], 0, 0
-    for byte in zlib.decompress(base64.b85decode(_RUNS)):
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            runs.append(value)
-            value = shift = 0
-    return np.repeat(np.array(runs) % 3, np.array(runs) // 3).astype(np.uint8)
-
-
-_RUNS = (
-    "c-mc6YiJZ#6z0siIg^>($xLUM=}u?6x4YdXVZ)|L6Cz3%+Ac1J27=OHFm#D1mO>ZBU{NY+Qy(eXl1d+twjf$XF~yK-3vDT>MoUHT1s2qjl0L965!"
-    "+va*fX10+H$#%x%b?Ap5Hg4p!{Abu=jNkzK+7s(Zn)VaK@CmyyFWL9p7uHlZC<+d?v7ncL4VzjtCq=-Q7&O90A_fxtZ=VX)Vv#Gax_KFeHVGNVH7"
-    "?O=$T8AO#894PAXQV|QcV&jN18ScWBaDq+C-ElTp*N(iZ=Lpkz@O&}9JIVTZo(Rt6|Z_^My+vT^XO-!<FbLS4fXrf7?V3CRfUf+K`K8s&BZAZ?@1"
-    "t}dp!$gbyW)BSAFpZpa;vHgt^UY1owRp5s{J!PK(P8UIB?7cCtevU&)wxqUzQ@|L@vSl7!Li$E5qi8@V05#Qf&xQGkClb4BE4w>?8oqt4Y76yyLl"
-    "{=!()JotU<9@cZ>YRO)9L)A}+vcB#y!ixW54np|AxF1K!YCEeDUs&D>Z2^VN#uz|&bEGb$SGZLezN8K)bm6MOAhFfx8ADy54xYxV41V9Rt;uIex`"
-    "<L=S?VX!Yls)9M0OKl=2y#r*gn_1f@zXa^3jH{YNVj2oJz)&5@>~~uB2qcv87Es0>W|eIwzGR=0oWddQ;hZB_p?y%xw21*{+mp>4wcrfs3&m2MJU"
-    "e4|j>75=!NsCj%5mqeS(qV<^Cs{Z3_oxJeudI(<G}Po6LoGf67#V*0=_78bI$+UR&sIQGaH_H*yB_+3b|dQdTPK?4I9}|d`~m1)XGtKd{C_jv2{>"
-    "wXr0nej=>ZR|Bi>FZ(ujjVKVxj;EXD~s;y1ZCmP-1a?T&(!SGTaK$Zig+-^f4yI;-r8`F@_xD`AEQ45E(Y+Q#WCbg53@;DY=%|uq+!qs>?hL>{x*"
-    "r8?1@-5hN2F}&fl(s&|I(815(V55AX>HZX`mV2l4#38oY;S8f^d;t?gYV$Nc?_o~pkmbCC-a3I_A;<^Y^9bpx3%mDWXGXHzpRO!*v~mC^vP;8!0y"
-    "`vRFxq*Tdpw_-Kwn0O$qiVgRM2h%+CgI9nzyxDqP~>R&1Gq7??YNPXv{zLPLq<D6l?zHP=Y*`XeBV^e!LUF-ZE!lxlGWR}O|aAf2`YkSftKyLWML"
-    "3$DXK7=xxU@ON|dxI>16<u~dotc2m%<{3^@LawWIOG{h&o+w9GAYF}4aGslbeC2W}DQP9DB%%u-EsmCu#q<JP=USgZ4Fhbx@+ZMouJvyoV0<wT#2"
-    "B{&hNP3`TBDfI=4O^{(wEQjHEFH5%<Ps>xA6c_a<R8&nsJg=>&Joh7oS~5tuiNrqhb<{X?GwSGR1|gVStmG%&JQeGULTNOTUDKNX+o%uItbt?m;-"
-    "Btu81xiOinKLO<uBge}(~Hg5+@@s#9vcs#G;?y)w;pK|rHb>*lNHych<<{pT`ldr&ee^R@s**68J=)JBFwZfZWTPbzvIs1xrbRQgpOU>h!UqR*G<"
-    "Z!tIjASlLE6enUPuhz{%@GFhC9zYBdZ=eR%z|X!I;Vh(E*(UBKY|yZ|3JH{HGS&m$Kc!J(1;IWJ>I3LZg~UM<sa}58hg4<YId`c^p&Cixl-+w>~n"
-    "cvgMJ(w!%Kt|tgya7Gi@fAx(D^opqMRAYdvq{HVv;p%;z!ZW3I-0(=la*yy)XJaPb=fZmY*0Zk7M_kSlDPWDLH`q0Nh@9c;Z7?!tVqpPj}|s%6^#"
-    "99D@78vDpVl;V_L>0kzF*g9M{4Ch4!O9_2nUCibT6}%v*{pFuH%%|PSn7*wafwR+kMp(Fv1>(|BEGpukp`0TobAJDRi@z+4AB^P`b~3#=*m=%sKJ"
-    "t{>o7n%0J~*=m$9Dm}eGCfc8h>7RT^@S$har30*Rc1Xe)2VK>ivxu>n8qs^lyCyJyr"
-)
-"""Lengths of the runs of a class times three plus the class, in seven bits a byte, compressed."""
+    # of each run of code points of one class: three times its length, plus the class, as little-endian words
+    runs = np.frombuffer(pkgutil.get_data("dkfeat.encoders", "character_classes.bin") or b"", "<u4")
+    return np.repeat(runs % 3, runs // 3).astype(np.uint8)

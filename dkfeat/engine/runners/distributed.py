@@ -114,7 +114,7 @@ class TaskPlugin(WorkerPlugin):
 def code() -> str:
     """Version of this process's dkfeat with a digest of its modules, in hexadecimal: equal code makes equal bytes."""
     root, digest = Path(dkfeat.__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.bin")]):
         digest.update(b"%s %d " % (path.relative_to(root).as_posix().encode(), path.stat().st_size))
         digest.update(path.read_bytes())
     return f"{dkfeat.__version__} (code {digest.hexdigest()[:12]})"
