@@ -98,11 +98,6 @@ class Plan:
         return self.spec is None and not (self.needs_landmarks and self.n_rows is not None)
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        """Splits of the tasks, in order."""
-        return tuple(task.split for task in self.tasks)
-
-    @property
     def source_bytes(self) -> int:
         """Stored size of the source in bytes."""
         return sum(file.size for file in self.files)
