@@ -355,10 +355,7 @@ def rows_as_csr(X: Any, *, name: str = "X", first_row: int = 0) -> sp.csr_matrix
     is_sparse = sp.issparse(X)
     if not is_sparse:
         if hasattr(X, "__dask_graph__") and sp.issparse(X._meta):  # numpy would make an array of one object
-            raise InputError(
-                f"{name} is a Dask array of sparse blocks where rows in memory are needed; "
-                "compute the blocks one by one"
-            )
+            check_in_memory(X, name)
         X = np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         raise InputError(f"{name} has shape {X.shape} and dtype {X.dtype}, but it must be a 2-D array of real numbers")
