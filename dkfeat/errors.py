@@ -24,9 +24,9 @@ caller with its position.
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from contextlib import suppress
-from functools import partial
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -55,6 +55,9 @@ class DkfeatError(Exception):
     def __str__(self) -> str:
         """Return the message without flags of the command line, which `args` has."""
         return in_parameters(super().__str__())
+
+    def __reduce__(self) -> tuple[object, ...]:  # without calling constructors, which make the text of places
+        return copyreg.__newobj__, (type(self),), {**vars(self), "args": self.args}  # type: ignore[attr-defined]
 
     def add_note(self, note: str) -> None:
         """Add a line below the message."""
@@ -145,10 +148,6 @@ class ParseError(SourceError, ValueError):
         self.reason, self.path = without_secrets(reason), without_secrets(path)
         self.line, self.column, self.offset = line, column, offset
 
-    def __reduce__(self) -> tuple[object, ...]:
-        made = partial(ParseError, path=self.path, line=self.line, column=self.column, offset=self.offset)
-        return (made, (self.reason,))
-
 
 class ParquetError(SourceError, ValueError):
     """A Parquet file that is damaged, or whose columns or rows do not match the source.
@@ -182,10 +181,6 @@ class ParquetError(SourceError, ValueError):
         super().__init__(": ".join(part for part in (path, place, reason) if part))
         self.reason, self.path = without_secrets(reason), without_secrets(path)
         self.row_group, self.row, self.column = row_group, row, column
-
-    def __reduce__(self) -> tuple[object, ...]:
-        made = partial(ParquetError, path=self.path, row_group=self.row_group, row=self.row, column=self.column)
-        return (made, (self.reason,))
 
 
 class ShardError(DkfeatError, OSError):
