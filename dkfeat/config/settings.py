@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 import stat
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -161,8 +159,6 @@ def _kind(value: Any) -> str:
 
 MOST_BYTES = 16 << 20
 """Largest file of settings in bytes."""
-MOST_VALUES = 1_000_000
-"""Largest number of values in a file of settings, each counted as often as aliases repeat it."""
 
 
 def read_text(path: str | Path, kind: str) -> str:
@@ -214,8 +210,7 @@ def read_yaml(path: str | Path, kind: str) -> Any:
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not YAML of plain values, repeats a key or has more than `MOST_VALUES` values.
-        The text starts with the file's name.
+        If the file cannot be read, is not YAML of plain values or repeats a key. The text starts with the file's name.
     """
     import yaml
 
@@ -239,12 +234,8 @@ def read_yaml(path: str | Path, kind: str) -> Any:
     text = read_text(path, kind)
     try:
         loader = StrictLoader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return {}
-        if _n_values(node, {}) > MOST_VALUES:
-            raise ValueError(f"it has more than {MOST_VALUES:,} values, or an alias within its own value")
-        content = loader.construct_document(node)
+        loader.deep_construct = True  # an alias within its own value is then an error
+        content = loader.get_single_data()
     except RecursionError:
         raise ConfigError(f"{path}: cannot be read as {kind}: its values are nested too deeply") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the others: values unlike their tags
@@ -254,12 +245,3 @@ def read_yaml(path: str | Path, kind: str) -> Any:
 
 _MERGE = "tag:yaml.org,2002:merge"
 _OF_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-
-
-def _n_values(node: Any, known: dict[int, float]) -> float:
-    """Count the values of a YAML node, those behind aliases too; infinite if a node contains itself."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
-        inner = chain.from_iterable(node.value) if node.id == "mapping" else node.value if node.id == "sequence" else ()
-        known[id(node)] = 1 + sum(_n_values(item, known) for item in inner)
-    return known[id(node)]
