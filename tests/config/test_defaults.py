@@ -61,7 +61,6 @@ def test_open_runner__takes_what_is_configured():
         ({"n-workers": "many"}, "dkfeat.n_workers: expected a whole number or nothing, got 'many' (text)"),
         ({"n-workers": 0}, "dkfeat: n_workers=0, but it must be at least 1"),
         ({"scheduler": "threads", "cluster": "a.yaml"}, "scheduler and cluster are given"),
-        ({"progress": False}, "Dask's configuration: dkfeat.progress was removed: give --no-progress"),
         ([1], "dkfeat: expected keys and values"),
     ],
 )

@@ -113,12 +113,14 @@ def connect(address: str) -> Iterator[Client]:
     """
     check_address(address)
     check_security(address)
-    _check_answer(address)
+    seconds = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     try:
+        _check_answer(address, seconds)
         client = Client(address, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address}: {error}; start one or choose another scheduler"
+            f"no Dask scheduler answers at {address}: {str(error) or f'no answer within {seconds:g} s'}; start one or "
+            "choose another scheduler"
         ) from error
     log = logging.getLogger("distributed.client")
     log.addFilter(_is_no_cancellation)
@@ -134,11 +136,10 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
-def _check_answer(address: str) -> None:
+def _check_answer(address: str, seconds: float) -> None:
     """Exchange the first messages with a scheduler, for which the constructor of `Client` waits without limit."""
     if parse_address(address)[0] in _PORTLESS or dask.config.get("distributed.client.security-loader", None):
         return
-    seconds = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
 
     async def exchange() -> None:
         comm = await open_comm(address, **Security().get_connection_args("client"))
@@ -147,11 +148,6 @@ def _check_answer(address: str) -> None:
     try:
         with ThreadPoolExecutor(1) as executor:  # this thread may run an event loop, as in a notebook
             executor.submit(asyncio.run, asyncio.wait_for(exchange(), seconds)).result()
-    except (OSError, TimeoutError) as error:
-        raise ClusterError(
-            f"no Dask scheduler answers at {address}: {str(error) or f'no answer within {seconds:g} s'}; start one or "
-            "choose another scheduler"
-        ) from error
     except (MemoryError, ValueError, struct.error) as error:  # bytes of another protocol, read as lengths and values
         raise ClusterError(
             f"the server at {address} is no Dask scheduler; give the scheduler's own port, not that of its dashboard"

@@ -8,9 +8,6 @@ import dask
 
 from dkfeat.config import DefaultsConfig
 from dkfeat.config.settings import errors_at
-from dkfeat.errors import ConfigError
-
-_REMOVED = {"blocksize": "--blocksize", "progress": "--no-progress"}
 
 
 def read_defaults() -> DefaultsConfig:
@@ -33,6 +30,4 @@ def read_defaults() -> DefaultsConfig:
     if isinstance(given, Mapping):
         given = {str(key).replace("-", "_"): value for key, value in given.items()}
     with errors_at("Dask's configuration"):
-        if removed := [name for name in _REMOVED if name in given]:
-            raise ConfigError(f"dkfeat.{removed[0]} was removed: give {_REMOVED[removed[0]]}")
         return DefaultsConfig.from_mapping(given, place="dkfeat")
