@@ -37,8 +37,6 @@ from dkfeat.store.storage import base
 from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, Lock, Storage, faults_as, now
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from dkfeat.blocks import Split
 
 from dkfeat.store.commit.publish import check_holder, create_or_keep, wait_for_looks
@@ -101,9 +99,7 @@ class Batch:
     def __enter__(self) -> Batch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if isinstance(error, DkfeatError) and error.exit_code == ConfigError.exit_code:  # it would occur again
                 with suppress(OSError):  # the original error is raised instead
