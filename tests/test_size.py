@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 31_123
+MOST_CODE = 31_060
 MOST_MODULES = 223
-MOST_TEST_LINES = 39_729
+MOST_TEST_LINES = 39_720
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
