@@ -67,7 +67,10 @@ DARK = Style("dark", paper="#16181b", ink="#e6e7e9", muted="#a4abb3", grid="#333
 
 def style_of(axes: Any) -> Style:
     """Return the style that is legible on the background of matplotlib axes."""
-    return LIGHT if sum(axes.get_facecolor()[:3]) > 1.5 else DARK
+    light = 3.0  # of white paper, below transparent axes and figures
+    for *color, alpha in (axes.figure.get_facecolor(), axes.get_facecolor()):
+        light += alpha * (sum(color) - light)
+    return LIGHT if light > 1.5 else DARK
 
 
 def has_matplotlib() -> bool:

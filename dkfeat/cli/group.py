@@ -342,7 +342,7 @@ def _fail(ctx: click.Context, text: str, status: int) -> NoReturn:
 def _with_flags(ctx: click.Context, text: str) -> str:
     """Replace names of settings in a message by the flags of a command; those of a job file are its keys."""
     if "conf" in ctx.params or text.startswith("Traceback "):
-        return in_parameters(text)
+        return in_parameters(text).replace("=True", ": true")
     flags = {str(option.name): option for option in ctx.command.params if isinstance(option, click.Option)}
     flags |= {of: flags[name] for name, of in {"seed": "random_state", "out": "target"}.items() if name in flags}
     for name in ("n_workers", "threads_per_worker", "memory_limit") if ctx.params.get("cluster") else ():
@@ -351,7 +351,7 @@ def _with_flags(ctx: click.Context, text: str) -> str:
     for name in flags.keys() & set(re.findall(r"\w+", text)):
         end = r"(?![\w/-]|\.\w)" if "_" in name else r"(?==(?![^\s,;'\"]*/))"  # no words of prose or folders label=1
         end = "=True" if flags[name].is_flag else end
-        text = re.sub(rf"(?<![\w./-]){name}{end}", flags[name].opts[0], text)
+        text = re.sub(rf"(?<![\w./'\"-])(?<!column ){name}{end}", flags[name].opts[0], text)
     return text
 
 

@@ -105,6 +105,7 @@ class SGD(Settings):
     def __post_init__(self) -> None:
         from dkfeat.validation import check_choice, check_integer, check_real
 
+        _of_numpy(self)
         check_choice(self.task, "task", TASKS)
         losses = CLASS_LOSSES + REAL_LOSSES
         _set(self, loss=_checked(self.loss, "loss", lambda item: check_choice(item, "loss", losses)))
@@ -163,6 +164,7 @@ class Liblinear(Settings):
     def __post_init__(self) -> None:
         from dkfeat.validation import check_choice
 
+        _of_numpy(self)
         if check_choice(self.task, "task", TASKS) == "regression":
             raise ConfigError(foreign_options(["task='regression'"]))
         if not isinstance(self.loss, str):
@@ -295,7 +297,7 @@ def check_fraction(value: Any, name: str = "validation_fraction") -> float:
 
 def _checked(given: Any, name: str, check: Callable[[Any], Any]) -> Any:
     """One value, or several different ones as a tuple, each checked."""
-    if isinstance(given, str) or not (isinstance(given, Sequence) or hasattr(given, "tolist")):
+    if isinstance(given, str) or not isinstance(given, Sequence):
         return None if given is None else check(given)
     items = tuple(given)
     if not items or len(set(items)) < len(items):
@@ -306,6 +308,12 @@ def _checked(given: Any, name: str, check: Callable[[Any], Any]) -> Any:
 def foreign_options(names: Sequence[str]) -> str:
     """Error text for options that LIBLINEAR does not have."""
     return f'{", ".join(names)} cannot be given with solver="liblinear", which takes one loss and C; use solver="sgd"'
+
+
+def _of_numpy(options: Any) -> None:
+    """Convert scalars and arrays of NumPy to plain values, in an object under construction."""
+    values = {item.name: getattr(options, item.name) for item in fields(options)}
+    _set(options, **{name: value.tolist() for name, value in values.items() if hasattr(value, "tolist")})
 
 
 def _set(options: Any, **values: Any) -> None:

@@ -114,10 +114,12 @@ class ColumnTable(tuple[Column, ...]):
         texts = [column.name for column in self.left_out if column.family == "text" and column.distinct > 1]
         numbers = [column.name for column in self if column.is_row_number]
         return [
-            f"categories (--categories {quote(name)}) keeps {name}, text (--text {quote(name)}='word 1-2') its n-grams"
+            f"categories (--categories {quote(name)}) keeps {name!r}, "
+            f"text (--text {quote(name)}='word 1-2') its n-grams"
             for name in texts[:1]
         ] + [
-            f"{name} differs in every row, as an id does; id (--id {quote(name)}) leaves it out" for name in numbers[:1]
+            f"{name!r} differs in every row, as an id does; id (--id {quote(name)}) leaves it out"
+            for name in numbers[:1]
         ]
 
     def drift(self, odd: NDArray[np.int64], n_rows: int) -> list[str]:

@@ -154,7 +154,7 @@ def _report_encoder(columns: ColumnTable, reporter: Progress) -> None:
         'features_as="columns" (--features-as columns) takes numbers as they are'
     )
     if left_out:
-        shown = [f"{column.name} ({column.reason})" for column in left_out[:_SHOWN]]
+        shown = [f"{column.name!r} ({column.reason})" for column in left_out[:_SHOWN]]
         warnings = [f"{counted(len(left_out), 'column')} left out, such as {', '.join(shown)}", *warnings]
     if warnings:
         logger.warning("; ".join(warnings))

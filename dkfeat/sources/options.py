@@ -68,7 +68,7 @@ def as_paths(urlpath: object) -> tuple[str, ...]:
 
 def limit_of_bad_rows(most: object) -> float:
     """Convert ``max_bad_rows`` to a number of rows, an int, or a share of them, a float."""
-    found = most
+    found = most.item() if isinstance(most, np.number) else most
     if isinstance(most, str):
         text = most.strip()
         with suppress(ValueError):

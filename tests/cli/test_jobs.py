@@ -45,6 +45,9 @@ def test_run__of_all_sections_and_of_some(letter, monkeypatch):
     assert json.loads(again.stdout) == {"predict": "predictions/letter-test", "rows": 30}
     quiet = CliRunner().invoke(cli, ["run", "conf.yaml", "--only", "train", "--only", "evaluate", "--quiet"])
     assert (quiet.exit_code, quiet.output) == (0, "")
+    (letter / "more.yaml").write_text((letter / "conf.yaml").read_text().replace("epochs: 2", "epochs: 3"))
+    refused = CliRunner().invoke(cli, ["run", "more.yaml", "--only", "train"])
+    assert "pass overwrite: true, or" in refused.stderr
     logged = CliRunner().invoke(cli, ["--log-format", "json", "run", "conf.yaml", "--only", "train"])
     assert {json.loads(line)["event"] for line in logged.stderr.splitlines()} == {"epoch"}
 

@@ -362,7 +362,7 @@ def test_describe__shows_the_reasons():
     encoder = fitted(table, categories=["kept"])
     columns = encoder.describe()
     assert repr(columns) == DESCRIBED
-    assert [hint.split()[0] for hint in columns.hints] == ["categories", "number"]
+    assert [hint.split()[0] for hint in columns.hints] == ["categories", "'number'"]
     assert "$1,0" not in json.dumps(encoder.to_spec())
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
@@ -284,7 +285,8 @@ def test_display__draws_importances_and_rows():
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == [str(name) for name in list(found.ranked())[:4]]
     np.testing.assert_allclose([bar.get_width() for bar in axes.patches], list(found.ranked().values())[:4])
-    row = dkfeat.plot.ExplanationDisplay.from_explanation(found, 5, ax=Figure().add_subplot())
+    row = dkfeat.plot.ExplanationDisplay.from_explanation(found, 5, ax=Figure().add_subplot(facecolor="none"))
+    assert to_hex(row.ax_.patches[0].get_facecolor()) in dkfeat.plot.LIGHT_COLORS
     largest = found.row(5)[0]
     assert row.columns[0] == f"{largest['column']} = {largest['value']}"
     assert len(row.columns) == np.count_nonzero(X[5])

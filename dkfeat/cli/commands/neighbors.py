@@ -66,8 +66,10 @@ def neighbors(
     graph for scikit-learn.
     """
     from dkfeat.neighbors import search
+    from dkfeat.sources.base import Source
 
     rows = rows_given(ctx, queries, options) if queries else None
+    is_source = isinstance(rows, Source)
     found = search(
         shards,
         rows,
@@ -86,6 +88,8 @@ def neighbors(
     record |= {"first_similarity": first, "last_similarity": last, "standard_error": error}
     rows = counted(found.n_rows, "row")
     shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {rows} for each, in {out}"}
+    if is_source:
+        shown["shards of queries"] = f"{out.rstrip('/')}-queries"
     shown["method"] = "exact, each is compared with all rows"
     if options["method"] == "graph":
         recall = "" if found.recall is None else f", recall {percent(found.recall)} by a sample of the rows"

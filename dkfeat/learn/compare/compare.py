@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
+from itertools import chain, count
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from dkfeat.config.train import Liblinear, as_grid, check_fraction
 from dkfeat.engine.dataset.dataset import dataset_reader
-from dkfeat.engine.progress import Progress
+from dkfeat.engine.progress import Progress, clock
 from dkfeat.engine.resolve import with_encoder
 from dkfeat.errors import ConfigError
 from dkfeat.learn.compare.comparison import Comparison, LeftOut, Result
@@ -126,7 +127,7 @@ def compare(
         )
     began, seconds = time.monotonic(), math.inf if minutes == math.inf else 60 * check_real(minutes, "minutes", above=0)
     ends = began + seconds
-    test_fraction = check_fraction(test, "test") if isinstance(test, int | float) else None
+    test_fraction = check_fraction(test, "test") if isinstance(test, Real) else None
     if solver == "liblinear":
         solver = Liblinear()
     if not isinstance(solver, Liblinear):
@@ -152,12 +153,13 @@ def compare(
         raise ConfigError(
             f"n_components={sizes[0]:,} landmarks or more cannot be taken from {n_rows:,} training rows; give less"
         )
-    report = _reporter(progress)
+    kernels = dict.fromkeys(MAPS[name][0] for name in names)
+    may_be_exact = "exact" in extra or ("exact-if-small" in extra and n_rows <= EXACT_ROWS)
+    n_results = ("linear" in extra) + sum(map(len, sizes_of.values())) + may_be_exact * len(kernels)
+    report = _reporter(progress, n_results, began, seconds)
     others = [report(fits.linear())] if "linear" in extra else []
     results, left_out = _fit_maps(fits, sizes_of, ends, report)
-    is_early = n_rows <= EXACT_ROWS and time.monotonic() < began + EXACT_SHARE * seconds
-    if "exact" in extra or ("exact-if-small" in extra and is_early):
-        kernels = dict.fromkeys(MAPS[name][0] for name in names)
+    if "exact" in extra or (may_be_exact and time.monotonic() < began + EXACT_SHARE * seconds):
         others += [report(fits.exact(kernel)) for kernel in kernels]
     return Comparison(
         results=(*others, *results),
@@ -195,14 +197,18 @@ def _fit_maps(
     return [*chain(*done.values())], tuple(LeftOut(name=name, k=tuple(sizes)) for name, sizes in left_out.items())
 
 
-def _reporter(progress: bool | Callable[[Result], object]) -> Callable[[Result], Result]:
-    """Return the function that reports a result and returns it."""
-    lines = Progress(progress is True)
+def _reporter(
+    progress: bool | Callable[[Result], object], n_results: int, began: float, seconds: float
+) -> Callable[[Result], Result]:
+    """Return the function that reports a result, of at most `n_results` in `seconds` or more, and returns it."""
+    lines, numbers = Progress(progress is True), count(1)
+    limit = "" if seconds == math.inf else f" of {clock(seconds)}"
 
     def report(result: Result) -> Result:
         if callable(progress):
             progress(result)
-        lines.note(f"compare: {result.describe()}")
+        elapsed = f"{clock(time.monotonic() - began)}{limit}"
+        lines.note(f"compare: {result.describe()}; {next(numbers)} of {n_results} after {elapsed}")
         return result
 
     return report

@@ -14,7 +14,6 @@ from dkfeat.engine.scan import run_stage
 from dkfeat.errors import ConfigError
 from dkfeat.neighbors.deduplication.groups import BLOCK_ROWS, Groups, count_in_blocks
 from dkfeat.neighbors.deduplication.pairs import (
-    MAX_COMPARISONS,
     STANDARD_ERRORS,
     StoredRows,
     compare_exactly,
@@ -113,8 +112,7 @@ class DuplicateSearch:
         similarities = self.codes.similarity_of_counts(np.arange(self.codes.n_components + 1))
         same = partial(find_copies, files, groups, float(similarities[-1]))
         copies, _ = stages.find("find copies", "same", same, cut(range(files.n_parts + 1), n_new / files.n_parts))
-        n_copies, most = groups.mark_copies(copies), MAX_COMPARISONS * n_rows
-        self.report.note(f"{n_copies:,} copies; of other rows, at most {most:,} pairs are compared for each band")
+        n_copies = groups.mark_copies(copies)
         least = self.threshold
         if self.source is not None:
             error = self.data.map.expected_error_at(self.threshold)

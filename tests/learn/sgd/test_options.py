@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 
-from dkfeat import SGD, GCWSFeatures
+from dkfeat import SGD, GCWSFeatures, Liblinear
 from dkfeat.config.train import CLASS_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, ShardError, SpecConflictError
 from dkfeat.learn import checks
@@ -12,6 +12,11 @@ from dkfeat.learn.train import default_epochs
 from tests.conftest import peak_bytes
 from tests.learn.fakes import FakeShards, blobs, quiet
 from tests.reference import descent as reference
+
+
+def test_options__may_be_of_numpy():
+    assert SGD(alpha=np.float32(0.5), epochs=np.array(3)) == SGD(alpha=0.5, epochs=3)
+    assert Liblinear(C=np.array(2.0)) == Liblinear(C=2.0)
 
 
 @pytest.mark.parametrize("loss", CLASS_LOSSES)
