@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 LABELS_SHOWN, NAMES_SHOWN = 12, 5
+_INTERNAL = {"manifest", "manifest_sha256", "n_features", "blocksize", "features_as", "kept_types", "spec_fp"}
+"""Keys that only ``--json`` shows."""
 UNFINISHED = 4
 
 
@@ -102,6 +104,8 @@ def _of_model(target: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
+    if key in _INTERNAL or (key == "numeric_envs" and len(value) == 1):
+        return ""
     if key == "labels" and value is None:
         return "more than 10,000 values"
     if key == "map":
@@ -111,17 +115,22 @@ def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
     if key == "encoder" and value:
         left = f", {value['left_out']:,} left out" if value["left_out"] else ""
         own = {name: value[name] for name in value if name not in ("encoder", "version", "columns", "left_out")}
+        own = {name: item for name, item in own.items() if item != []}
         columns = f"{counted(value['columns'], 'column')}{left}"
         return f"{value['encoder']} version {value['version']}: {columns}, {_settings(own)}"
     if key == "size":
         return show_size(value, record["rows"])
+    if key == "input":
+        shown = {name: _some(item) if isinstance(item, list) else item for name, item in value.items() if item}
+        shown |= {"zero_based": value.get("zero_based")} if value["kind"] == "libsvm" else {"zero_based": None}
+        return _settings({name: item for name, item in shown.items() if name not in _INTERNAL})
     if isinstance(value, Mapping):
-        return _settings(value)
+        return _settings({name: item for name, item in value.items() if not isinstance(item, list)})
     if isinstance(value, list):
-        return "" if not value and key == "no_final_newline" else _some(value, LABELS_SHOWN)
+        return _some(value, LABELS_SHOWN) if value else ""
     if isinstance(value, float):  # an accuracy, unless it is a recall
         return percent(value) if key == "recall" else f"{value:.2%}"
-    return f"{value:,}" if isinstance(value, int) else str(value or "")
+    return f"{value:,}" if isinstance(value, int) and (value or key == "rows") else str(value or "")
 
 
 def _settings(values: Mapping[str, Any]) -> str:

@@ -485,6 +485,7 @@ def test_inspect__shows_words_and_the_size_of_the_encoder(made, folder):
     text = run("inspect", made / folder).output
     assert "table version 1: 5 columns, seed=5" in text
     assert "2 (narrow, wide)" in text
+    assert "blocksize" not in text
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_inspect_and_plan__count_bad_rows(made):
     assert (output["bad_rows"], output["bad_rows_by_source"]) == (2, {"rows.svm": 2})
     assert output["bad_rows_by_reason"] == {"bad label": 1, "bad value": 1}
     assert re.search(r"^bad rows +2$", run("inspect", folder / "out").stdout, re.MULTILINE)
-    assert "rows      3" in run("plan", *asked[:-1], folder / "planned", "--scan").stdout
+    assert "rows       3" in run("plan", *asked[:-1], folder / "planned", "--scan").stdout
 
 
 @pytest.mark.fault("I-40")
