@@ -147,6 +147,8 @@ class Storage(ABC):
     Storage errors are raised as `OSError`, a missing file as `FileNotFoundError`, an existing one as `FileExistsError`.
     """
 
+    url: str
+    """Path or URL without secrets, for messages and for `open_storage`."""
     is_remote = False
     """True if each call takes milliseconds, as in an object store."""
     is_exclusive = True
@@ -155,10 +157,8 @@ class Storage(ABC):
     _remedy: str
     """Remedy in the message of a storage where files cannot be created."""
 
-    @property
-    @abstractmethod
-    def url(self) -> str:
-        """Path or URL without secrets, for messages and for `open_storage`."""
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
 
     def check_writable(self) -> None:
         """Check before any work that files can be created here; the check leaves nothing behind.
@@ -348,12 +348,10 @@ class Storage(ABC):
         temporary = [f"{TMP}/{name}" for name in names if _TEMPORARY.fullmatch(name)]
         return (*temporary, *(f"{META}/{name}" for name in self.list(META, sizes=False) if _PROBED.fullmatch(name)))
 
-    def sweep(self) -> int:
-        """Remove temporary files and probes of dead runs; only the lock's holder may call it. Returns their number."""
-        left = self.leftovers()
-        for name in left:
+    def sweep(self) -> None:
+        """Remove temporary files and probes of dead runs; only the lock's holder may call it."""
+        for name in self.leftovers():
             self.remove(name, durable=False)
-        return len(left)
 
 
 class Lock:
@@ -510,9 +508,6 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
     recognised by the start time of the process. Of this process, locks that it released, if in vain, are ended.
     """
     here = this_process()
-    if process.get("host") == here["host"] and "machine" not in process:  # a local disk's lock of version 0.2
-        pid = process.get("pid")
-        return False if type(pid) is int and _start_of(pid) == "" else None
     if any(process.get(key) != here[key] for key in ("host", "machine")):
         return None
     if process.get("boot") != here["boot"]:

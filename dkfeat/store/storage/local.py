@@ -60,41 +60,34 @@ class LocalStorage(Storage):
     def __init__(self, path: str, *, durable: bool = True) -> None:
         self.durable = durable
         given = Path(os.path.expanduser(path))  # noqa: PTH111 - leaves names of unknown users as they are
-        self._root = str(given.absolute())
+        self.url = str(given.absolute())
         self._make_parents = not given.is_absolute()
-
-    def __repr__(self) -> str:
-        return f"LocalStorage({self._root!r})"
-
-    @property
-    def url(self) -> str:  # noqa: D102 -- Storage says it
-        return self._root
 
     def path_of(self, url: str) -> Path | None:  # noqa: D102 -- Storage says it
         return local_path(url)
 
     def check_writable(self) -> None:  # noqa: D102 -- Storage says it
-        root = Path(self._root)
+        root = Path(self.url)
         check_folder_writable(root, "target ")
         # if the parent of an absolute path is missing, a disk is usually not mounted
         if not self._make_parents and not root.parent.exists():
             raise CommitError(
-                f"target {self._root} cannot be created: its parent folder does not exist; create that first"
+                f"target {self.url} cannot be created: its parent folder does not exist; create that first"
             )
 
     def prepare(self, *more: str) -> None:  # noqa: D102 -- Storage says it
         self._make_folders(DATA, META, TMP, SET_ASIDE, *more)
         if self.durable and self.size(SUCCESS) is None:
             # new, or left by a run that was killed, perhaps before it flushed the name of a shard or of records
-            flush_folder(Path(self._root).parent)
-            flush_folder(self._root)
+            flush_folder(Path(self.url).parent)
+            flush_folder(self.url)
             for name in (DATA, META):
                 with self._folder(name) as folder:
                     os.fsync(folder)
 
     def _make_folders(self, *names: str) -> list[Path]:
         """Create the root and folders in it; return what was missing of the root and its parents, parents first."""
-        root = Path(self._root)
+        root = Path(self.url)
         made = list(takewhile(lambda path: not path.exists(), (root, *root.parents)))[::-1]
         root.mkdir(parents=self._make_parents, exist_ok=True)
         for folder in map(Path, names):
@@ -141,7 +134,7 @@ class LocalStorage(Storage):
                 _write(file.fileno(), memoryview(data)[half:])
         except OSError as fault:
             if fault.errno in _DISK_FULL:
-                room = f"it needs {len(data):,} bytes, {shutil.disk_usage(self._root).free:,} are free"
+                room = f"it needs {len(data):,} bytes, {shutil.disk_usage(self.url).free:,} are free"
                 text = f"{cause_of(fault)}; {room}: delete other files and run again"
                 raise OSError(fault.errno, text, name) from fault
             raise
@@ -249,12 +242,12 @@ class LocalStorage(Storage):
     def _folder(self, name: str) -> Iterator[int]:
         first, *others = name.split("/")
         try:  # only the last part must not be a link: the path of the root may contain links, and be one
-            descriptor = os.open(f"{self._root}/{first}", _FOLDER | os.O_NOFOLLOW)
+            descriptor = os.open(f"{self.url}/{first}", _FOLDER | os.O_NOFOLLOW)
         except NotADirectoryError as fault:
-            if Path(self._root).is_dir():
+            if Path(self.url).is_dir():
                 raise
-            message = f"{self._root} is not a folder of shards written by `dkfeat featurize ROWS --out FOLDER`: "
-            message += "it is a file" if Path(self._root).is_file() else str(fault.strerror)
+            message = f"{self.url} is not a folder of shards written by `dkfeat featurize ROWS --out FOLDER`: "
+            message += "it is a file" if Path(self.url).is_file() else str(fault.strerror)
             raise ShardError(message) from fault
         try:
             for part in others:

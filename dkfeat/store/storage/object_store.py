@@ -63,29 +63,22 @@ class ObjectStorage(Storage):
             raise ConfigError(
                 f"target {printable(url)!a} is not the URL of a folder in a store, such as s3://bucket/features/train"
             )
-        self._url = f"{protocol}://{path}"
+        self.url = f"{protocol}://{path}"
         self.is_exclusive = exclusive = self._options.get("exclusive_create", True)
         if not isinstance(exclusive, bool):
             raise ConfigError(f"storage option exclusive_create={exclusive!r:.40}, but it must be true or false")
-        self._retries = open_retries(self._url, self._options)
-
-    def __repr__(self) -> str:
-        return f"ObjectStorage({self._url!r})"
+        self._retries = open_retries(self.url, self._options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStorage, (self._url, self._options)
-
-    @property
-    def url(self) -> str:  # noqa: D102 -- Storage says it
-        return self._url
+        return ObjectStorage, (self.url, self._options)
 
     @cached_property
     def _system(self) -> Any:
-        return open_filesystem(self._url, self._options)[0]
+        return open_filesystem(self.url, self._options)[0]
 
     @cached_property
     def _root(self) -> str:
-        return open_filesystem(self._url, self._options)[1].rstrip("/")
+        return open_filesystem(self.url, self._options)[1].rstrip("/")
 
     def prepare(self, *more: str) -> None:
         """Do nothing: an object store has no folders to create."""
@@ -95,7 +88,7 @@ class ObjectStorage(Storage):
 
     def acquire(self, holder: Mapping[str, Any], *, break_lock: str | None = None) -> Lock:  # noqa: D102 -- Storage
         if not self.is_exclusive:
-            logger.warning("%s: exclusive_create=False: a second writer cannot be excluded", self._url)
+            logger.warning("%s: exclusive_create=False: a second writer cannot be excluded", self.url)
         return super().acquire(holder, break_lock=break_lock)
 
     def create(  # noqa: D102 -- Storage says it
@@ -117,7 +110,7 @@ class ObjectStorage(Storage):
     def _put(self, name: str, data: bytes | memoryview, *, exclusive: bool) -> None:
         path, content = self._path(name), bytes(data)
         settings: dict[str, Any] = {"mode": "create"} if exclusive else {}
-        if protocol_of(self._url) in ("s3", "gs"):
+        if protocol_of(self.url) in ("s3", "gs"):
             settings["chunksize"] = len(content) + 1  # one request, whatever the size
         try:
             self._retries.call(f"create {name}", lambda: self._system.pipe_file(path, content, **settings))
@@ -170,7 +163,7 @@ class ObjectStorage(Storage):
     def _page(self, path: str, after: str, token: str | None) -> tuple[dict[str, int], str]:
         """Return objects in a folder with their sizes, on S3 at most 1,000, and the token of the next ones, if any."""
         system = self._system
-        if protocol_of(self._url) == "s3":
+        if protocol_of(self.url) == "s3":
             bucket, key, _ = system.split_path(path)
             start = {"ContinuationToken": token} if token else {"StartAfter": f"{key}/{after}"}
             settings = {"Bucket": bucket, "Prefix": f"{key}/", "Delimiter": "/", **system.req_kw}
@@ -198,7 +191,7 @@ class ObjectStorage(Storage):
         return aside
 
     def path_of(self, url: str) -> PurePosixPath | None:  # noqa: D102 -- Storage says it
-        if protocol_of(url) != protocol_of(self._url) or "://" not in url:
+        if protocol_of(url) != protocol_of(self.url) or "://" not in url:
             return None
         return PurePosixPath("/" + url.partition("://")[2].strip("/"))
 
