@@ -91,10 +91,8 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
         found.update(_sparse_columns(block.X, values))
     elif layout == "dense":
         found["features"] = _dense_column(block.X)
-    elif layout in TABLES:
-        found.update(zip(block.X.column_names, block.X.columns, strict=True))
     else:
-        raise InputError(f"layout={layout!r}, but it must be one of {', '.join((*LAYOUTS, *TABLES))}")
+        found.update(zip(block.X.column_names, block.X.columns, strict=True))
     nullable = {"codes", *block.kept}
     if layout in TABLES:
         nullable |= {column.name for column in block.X.schema if column.nullable}
@@ -195,10 +193,6 @@ def lists(offsets: NDArray[Any], values: pa.Array) -> pa.Array:
 
 def _codes_column(packed: PackedCodes) -> pa.Array:
     codes = np.ascontiguousarray(packed.codes)
-    if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] == 0 or packed.empty.shape != codes.shape[:1]:
-        raise InputError(
-            f"codes must be a uint8 matrix with a mask of its rows, got {codes.dtype} of shape {codes.shape}"
-        )
     valid = pa.py_buffer(np.packbits(~packed.empty, bitorder="little")) if packed.empty.any() else None
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(codes.shape[1]), len(codes), [valid, pa.py_buffer(codes)])
 

@@ -184,10 +184,7 @@ def test_encode__sparse_indices__are_int64_beyond_int32():
 @pytest.mark.parametrize(
     ("layout", "change", "message"),
     [
-        ("codes", {"layout": "odd"}, "layout='odd'"),
         ("codes", {"footer": footer(9, 2)}, "states 9 rows, its columns have 10"),
-        ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.int16), np.zeros(10, np.bool_))}, "got int16"),
-        ("codes", {"encoded": PackedCodes(np.zeros((10, 2), np.uint8), np.zeros(9, np.bool_))}, "with a mask"),
         ("codes", {"label_offsets": np.full(11, 3)}, "cover values 3 to 3"),
         (
             "sparse",
