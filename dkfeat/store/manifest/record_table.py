@@ -6,6 +6,7 @@ Sequences of the records are made from the table when they are read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from itertools import chain
@@ -256,10 +257,8 @@ class Records:
         encodings = {encoding for group in columns for column in group for encoding in column.encodings}
         check(encodings <= _ENCODINGS, f"{what}: its values are encoded as {sorted(encodings)}, not as dkfeat does")
         table = read_table(file, None, what)
-        try:
+        with _faults_in(what):
             table.validate(full=True)
-        except pa.ArrowInvalid as fault:
-            raise ShardError(f"{what}: damaged: {str(fault)[:200]}") from fault
         return cls(table, what)
 
     def to_parquet(self) -> bytes:
@@ -327,9 +326,16 @@ def open_parquet(data: bytes | memoryview | BinaryIO, what: str, *, page_checksu
     ShardError
         If it is damaged or no Parquet file; the message begins with `what`.
     """
-    try:
+    with _faults_in(what):
         source = pa.BufferReader(pa.py_buffer(data)) if isinstance(data, bytes | memoryview) else data
         return pq.ParquetFile(source, page_checksum_verification=page_checksums, pre_buffer=False, **_LIMITS)
+
+
+@contextmanager
+def _faults_in(what: str) -> Iterator[None]:
+    """Convert errors that reading a damaged Parquet file may raise to a `ShardError`."""
+    try:
+        yield
     except _FAULTS as fault:
         raise ShardError(f"{what}: damaged, not a Parquet file that can be read: {str(fault)[:200]}") from fault
 
@@ -342,10 +348,8 @@ def check_columns(file: pq.ParquetFile, size: int, leaves: Sequence[int], what: 
     ShardError
         If it is damaged; the message begins with `what`.
     """
-    try:
+    with _faults_in(what):
         check_footer(file.metadata, size, leaves)
-    except _FAULTS as fault:
-        raise ShardError(f"{what}: damaged: {str(fault)[:200]}") from fault
 
 
 def read_table(file: pq.ParquetFile, only: Sequence[str] | None, what: str) -> pa.Table:
@@ -356,10 +360,8 @@ def read_table(file: pq.ParquetFile, only: Sequence[str] | None, what: str) -> p
     ShardError
         If they are damaged; the message begins with `what`.
     """
-    try:
+    with _faults_in(what):
         return file.read(columns=only, use_threads=False)
-    except _FAULTS as fault:
-        raise ShardError(f"{what}: damaged: {str(fault)[:200]}") from fault
 
 
 Record = TypeVar("Record")
