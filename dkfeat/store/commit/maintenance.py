@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from dkfeat.errors import CommitError, DkfeatError, cause_of
+from dkfeat.errors import CommitError
 from dkfeat.store.commit.batch import mark_success
 from dkfeat.store.commit.begin import hold
 from dkfeat.store.commit.publish import wait_for_looks
@@ -25,9 +25,10 @@ from dkfeat.store.manifest.manifest import RECORDS_NAME
 from dkfeat.store.manifest.records import FILE_NAME, SHARD_NAME
 from dkfeat.store.shards.codec import missing_shards, planned_shards, shard_files
 from dkfeat.store.storage import base, open_storage
-from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage
+from dkfeat.store.storage.base import DATA, META, SET_ASIDE, SUCCESS, Storage, faults_as
 
 _SET_ASIDE = re.compile(FILE_NAME.pattern + r"\.[0-9a-f]{32}")
+_FAILED = "cannot be changed; correct the cause and call again to continue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +266,7 @@ def break_lock(
     (True, False)
     """
     storage = open_storage(target, target_options)
-    with _reported_faults(storage):
+    with faults_as(CommitError, f"{storage.url} {_FAILED}"):
         if storage.holder() is None:
             return False
         hold(storage, run_id).release()
@@ -276,23 +277,9 @@ def break_lock(
 def _locked(target: str | PathLike[str] | Storage, storage_options: Mapping[str, Any] | None) -> Iterator[Storage]:
     storage = open_storage(target, storage_options)
     metadata.read_spec(storage)  # a folder without a spec is not a data set, and gets no lock
-    with _reported_faults(storage), hold(storage):
+    with faults_as(CommitError, f"{storage.url} {_FAILED}"), hold(storage):
         storage.prepare()  # create empty folders, which a copy of the data set may lack
         yield storage
-
-
-@contextmanager
-def _reported_faults(storage: Storage) -> Iterator[None]:
-    """Convert an error of the storage to a `CommitError` that names the file, if the system tells it."""
-    try:
-        yield
-    except DkfeatError:
-        raise
-    except OSError as fault:
-        name = f"/{fault.filename}" if isinstance(fault.filename, str) else ""
-        raise CommitError(
-            f"{storage.url}{name}: {cause_of(fault)}; correct the cause and call again to continue"
-        ) from fault
 
 
 def _is_file(storage: Storage, name: str) -> bool:
