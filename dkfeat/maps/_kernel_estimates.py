@@ -124,18 +124,13 @@ class KernelPairs:
 
     def describe(self) -> str:
         """Describe the errors in one line of text."""
-        return f"{self.kernel}: {self._errors}"
-
-    @property
-    def _errors(self) -> str:
-        measured = f"{counted(len(self), 'pair')} of rows, root mean squared error {self.error:.3g}"
+        measured = f"{self.kernel}: {counted(len(self), 'pair')} of rows, root mean squared error {self.error:.3g}"
         if self.expected_error is None:
             return measured
         theory = f"{self.expected_error:.3g}{', ' if self.note else ''}{self.note}"
         return f"{measured}, by theory {theory}; {self.share_within:.0%} within 2 standard errors"
 
-    def __str__(self) -> str:
-        return self.describe()
+    __str__ = describe
 
 
 def error_band(

@@ -360,12 +360,37 @@ class WeightedMap(SampledMap):
     center: Any
     normalize: Literal["l1", "l2", "max"] | None
 
-    @abstractmethod
     def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Compute the full samples, of which codes keep a few bits: coordinates, -1 in an all-zero row, and a number.
+        """Compute the full samples, of which codes keep a few bits.
 
-        Two rows have the same coordinate and number in a component with a probability of their kernel.
+        Two rows have the same sample in a component with a probability of their kernel.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        i_star : ndarray of shape (n_samples, n_components), int64
+            Sampled coordinates: 2 * column, plus 1 for a negative value. -1 in an all-zero row.
+        t_star : ndarray of shape (n_samples, n_components), int64
+            For `GCWSFeatures` the level; for `DartFeatures` the dart, e * 2^32 + n for arrival n, from 0, of the weights
+            from 2^e to 2^(e + 1). 0 in an all-zero row.
+
+        Examples
+        --------
+        >>> from dkfeat import DartFeatures, GCWSFeatures
+        >>> for kind in (GCWSFeatures, DartFeatures):
+        ...     i_star, t_star = kind(n_components=3, random_state=0).fit_width(2).sample(np.array([[0.0, -4.0]]))
+        ...     print(i_star)
+        [[3 3 3]]
+        [[3 3 3]]
         """
+        parts = [self._sample_block(rows) for rows in self._fitted.preparation.blocks(self._check_rows(X))]
+        i_star, t_star = (
+            np.concatenate(arrays) if len(parts) > 1 else arrays[0] for arrays in zip(*parts, strict=True)
+        )
+        return i_star, t_star
 
     @property
     def _valid_width(self) -> int:
@@ -375,12 +400,3 @@ class WeightedMap(SampledMap):
     @abstractmethod
     def _sample_block(self, rows: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Compute the full samples of prepared rows."""
-
-    def _sample_rows(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Check rows and compute their full samples."""
-        blocks = self._fitted.preparation.blocks(self._check_rows(X))
-        parts = [self._sample_block(rows) for rows in blocks]
-        coordinates, numbers = (
-            np.concatenate(arrays) if len(parts) > 1 else arrays[0] for arrays in zip(*parts, strict=True)
-        )
-        return coordinates, numbers

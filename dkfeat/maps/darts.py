@@ -130,30 +130,6 @@ class DartFeatures(WeightedMap):
     normalize: Literal["l1", "l2", "max"] | None = None
     random_state: Any = None
 
-    def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Compute the full samples (i*, dart), of which codes keep a few bits.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        i_star : ndarray of shape (n_samples, n_components), int64
-            Sampled coordinates: 2 * column, plus 1 for a negative value. -1 in an all-zero row.
-        dart : ndarray of shape (n_samples, n_components), int64
-            The dart at that coordinate: e * 2^32 + n for arrival n, from 0, of the weights from 2^e to 2^(e + 1). 0 in
-            an all-zero row.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> i_star, dart = DartFeatures(n_components=3, random_state=0).fit_width(2).sample(np.array([[0.0, -4.0]]))
-        >>> i_star
-        array([[3, 3, 3]])
-        """
-        return self._sample_rows(X)
-
     def _resolve(self, params: dict[str, Any], n_features: int, seed: int) -> FittedSamples:
         preparation = RowPreparation.of(n_features, params["center"], params["normalize"])
         return FittedSamples(params=params, seed=seed, bits=params["bits"], preparation=preparation)

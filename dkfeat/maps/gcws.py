@@ -153,29 +153,6 @@ class GCWSFeatures(WeightedMap):
     random_state: Any = None
     code: Literal["auto", "lowest"] = "auto"
 
-    def sample(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Compute the full samples (i*, t*), of which codes keep a few bits.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        i_star : ndarray of shape (n_samples, n_components), int64
-            Sampled coordinates: 2 * column, plus 1 for a negative value. -1 in an all-zero row.
-        t_star : ndarray of shape (n_samples, n_components), int64
-            Their levels. 0 in an all-zero row.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> i_star, t_star = GCWSFeatures(n_components=3, random_state=0).fit_width(2).sample(np.array([[0.0, -4.0]]))
-        >>> i_star
-        array([[3, 3, 3]])
-        """
-        return self._sample_rows(X)
-
     @property
     def code_mode_(self) -> cws.CodeMode:
         """Code of i*."""
