@@ -75,15 +75,10 @@ class TableJob(ShardsJob):
     schema: pa.Schema
     """Columns of the table, as in its `TableSpec`."""
 
-    @property
-    def keeps_labels(self) -> bool:
-        """False: a table has the columns that `columns` makes."""
-        return False
-
-    @property
-    def is_exact(self) -> bool:
-        """True: tables have equal bits on every machine."""
-        return True
+    keeps_labels = False
+    """A table has the columns that `columns` makes."""
+    is_exact = True
+    """Tables have equal bits on every machine."""
 
     def block(self, split: Split, piece: Piece, encoded: Any, before: Sequence[int]) -> RowBlock:  # noqa: ARG002 - inherited
         """Return the rows of the table."""

@@ -163,6 +163,8 @@ class TableSource(TabularSource):
 
     in_memory: ClassVar[bool] = True
     holder: ClassVar[str] = "the table"
+    patterns: ClassVar[tuple[str, ...]] = ()
+    """There are no files."""
 
     urlpath: Any = field(default=(MEMORY,), init=False, repr=False)
     rows: Any = field(compare=False, repr=False)
@@ -188,11 +190,6 @@ class TableSource(TabularSource):
             schema = plain_schema(table.schema)
             self._set("rows", HeldRows(parts, schema, starts, record_of(schema.names, [digest])))
             self._set("y", None)
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """Nothing: there are no files."""
-        return ()
 
     @property
     def held(self) -> HeldRows:

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from dask.base import tokenize
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from dkfeat.blocks import Split
@@ -74,12 +73,6 @@ def block_arrays(
         whole = HighLevelGraph({**graph.layers, key: layer}, {**graph.dependencies, key: {blocks}})
         found.append(da.Array(whole, key, (tuple(row_chunks), *((length,) for length in width)), meta=meta))
     return tuple(found)
-
-
-@sizeof.register(sp.sparray)
-def _sparray_bytes(array: sp.sparray) -> int:
-    """Return the size of a sparse array, for spilling and scheduling; Dask itself counts 56 bytes for any."""
-    return sum(sizeof(part) for part in vars(array).values())
 
 
 def read_libsvm(urlpath: str | Sequence[str], **options: Any) -> tuple[da.Array, ...]:

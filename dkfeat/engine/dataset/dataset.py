@@ -108,6 +108,7 @@ _COLUMNS = ("query_id", "weight", "kept", "number")
 """Columns that `ShardDataset.batches` returns on request."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class ShardDataset:
     r"""Rows of a committed data set, in the source's order unless shuffled; made by `open_shards`.
 
@@ -128,36 +129,28 @@ class ShardDataset:
     (2, 4096) [1, -1]
     """
 
-    def __init__(self, shards: reader.ShardReader, verify: Literal["sha256", "size"]) -> None:
-        self._reader, self._verify = shards, verify
+    shards: reader.ShardReader
+    """Reader of single shards."""
+    verifies: Literal["sha256", "size"]
+    """Check that is made when a shard is first read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out what is read again where it is needed."""
-        return type(self), (self._reader, self._verify)
+        return type(self), (self.shards, self.verifies)
 
     def __repr__(self) -> str:
         held = f"{counted(self.n_rows, 'row')}, {counted(self.n_shards, 'shard')}"
-        return f"ShardDataset({self._reader.storage.url!r}, {held})"
+        return f"ShardDataset({self.shards.storage.url!r}, {held})"
 
     @property
     def manifest(self) -> Manifest:
         """The committed list of shards."""
-        return self._reader.manifest
-
-    @property
-    def shards(self) -> reader.ShardReader:
-        """Reader of single shards."""
-        return self._reader
-
-    @property
-    def verifies(self) -> Literal["sha256", "size"]:
-        """Check that is made when a shard is first read."""
-        return self._verify
+        return self.shards.manifest
 
     @property
     def spec(self) -> Mapping[str, Any]:
         """All settings that determine the shards' bytes: keys map, input, split, output."""
-        return self._reader.spec
+        return self.shards.spec
 
     @property
     def layout(self) -> str:
@@ -172,18 +165,18 @@ class ShardDataset:
     def check_features(self) -> None:
         """Raise `ConfigError` for a table that was computed from features."""
         if not self.has_features:
-            url = self._reader.storage.url
+            url = self.shards.storage.url
             raise ConfigError(f"{url} holds {self.layout}, not features; any Parquet reader reads {url}/data")
 
     @cached_property
     def map(self) -> FeatureMap:
         """The fitted map that made the features; landmarks are read from their file."""
-        return load_map(self.spec, self._reader.storage)
+        return load_map(self.spec, self.shards.storage)
 
     @cached_property
     def encoder(self) -> Encoder | None:
         """The fitted encoder through which the map took rows; None if it took numbers as they are."""
-        return load_encoder(self.spec, self._reader.storage)
+        return load_encoder(self.spec, self.shards.storage)
 
     def quarantine(self) -> Iterator[QuarantinedRow]:
         """Rows of the source that were set aside as bad, in its order.
@@ -202,7 +195,7 @@ class ShardDataset:
             if entry.piece == 0:
                 before = seen[entry.source]
             seen[entry.source] += entry.lines or 0
-            for bad in self._reader.bad_rows(entry) if entry.bad_rows else ():
+            for bad in self.shards.bad_rows(entry) if entry.bad_rows else ():
                 same = {name: getattr(bad, name) for name in ("column", "offset", "reason", "message", "text")}
                 name = names[positions[entry.source] + bad.file]
                 yield QuarantinedRow(source=name, line=before + bad.line, **same)
@@ -223,7 +216,7 @@ class ShardDataset:
 
         The folder ``data`` may have further files while a run writes to it, and after one that was interrupted.
         """
-        return [f"{self._reader.storage.url}/{DATA}/{name}" for name in self.manifest.shards.names]
+        return [f"{self.shards.storage.url}/{DATA}/{name}" for name in self.manifest.shards.names]
 
     @cached_property
     def first_rows(self) -> NDArray[np.int64]:
@@ -348,7 +341,7 @@ class ShardDataset:
         """Read all labels into memory, in the source's order; a list of arrays for a multi-label source."""
         found: list[Any] = []
         for entry in self.manifest.shards:
-            data = self._reader.read(entry, self._verify, only=("label",))
+            data = self.shards.read(entry, self.verifies, only=("label",))
             if data.y is not None and data.label_offsets is not None:
                 found.extend(np.split(data.y, data.label_offsets[1:-1]) if entry.rows else [])
             else:
@@ -388,7 +381,7 @@ class ShardDataset:
         most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
         spec, manifest = self.spec, self.manifest
         groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], most)
-        light = ShardDataset(reader.ShardReader(self._reader.storage, spec, manifest.without_records()), self._verify)
+        light = ShardDataset(reader.ShardReader(self.shards.storage, spec, manifest.without_records()), self.verifies)
         metas: dict[str, Any] = {"dkfeat-X": sparse.csr_matrix((0, self.shape[1]), dtype=np.float32)}
         if self.layout == "dense":
             metas["dkfeat-X"] = np.empty((0, self.shape[1]), np.float32)
@@ -420,7 +413,7 @@ class ShardDataset:
     def _rows(self, entry: ShardEntry, parts: Sequence[str]) -> RowBlock:
         """Read the rows of a shard."""
         kept = [name for name in self.manifest.schema if name not in RESERVED] if "kept" in parts else []
-        data = self._reader.read(entry, self._verify, only=("encoded", "label", *parts, *kept))
+        data = self.shards.read(entry, self.verifies, only=("encoded", "label", *parts, *kept))
         if data.label_offsets is None or data.y is None:
             return data
         return replace(data, y=indicator(data.y, data.label_offsets, self.classes), label_offsets=None)
@@ -463,7 +456,7 @@ class ShardDataset:
         dkfeat.errors.ClusterError
             If workers or the scheduler were lost.
         """
-        return verify_shards(self._reader.storage, client, progress)
+        return verify_shards(self.shards.storage, client, progress)
 
 
 def dataset_reader(source: Any, storage_options: Mapping[str, Any] | None = None) -> reader.ShardReader | None:

@@ -42,7 +42,6 @@ class Task(Protocol):
 
     def __call__(self, item: Any, /, stopped: Callable[[], bool]) -> Any:
         """Process one item and return a small value; raise `Stopped` between its parts when `stopped()` is true."""
-        ...
 
 
 class Runner(Protocol):
@@ -51,17 +50,14 @@ class Runner(Protocol):
     @property
     def description(self) -> str:
         """Workers, as text."""
-        ...
 
     @property
     def memory_limit(self) -> int | None:
         """Maximum memory of a task in bytes; None if the scheduler sets no limit."""
-        ...
 
     @property
     def n_threads(self) -> int:
         """Number of tasks that run at a time."""
-        ...
 
     def run(self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """Run `task` on every item; items are picklable, and those with a ``description`` are named by it in messages.
@@ -74,11 +70,9 @@ class Runner(Protocol):
         ClusterError
             If workers or the scheduler were lost.
         """
-        ...
 
     def hold(self, values: Sequence[Any]) -> Sequence[Any]:
         """Compute delayed values of Dask where tasks run, and return them, or futures, which items have as ``rows``."""
-        ...
 
     def fold(
         self, task: Callable[..., Any], shared: Any, items: Sequence[Any], join: Callable[[Any, Any], Any]
@@ -95,7 +89,6 @@ class Runner(Protocol):
         ClusterError
             If workers or the scheduler were lost.
         """
-        ...
 
 
 def results_of(runner: Runner, task: Task, items: Sequence[Any]) -> list[Any]:

@@ -29,7 +29,8 @@ class LocalRunner:
     """Runner on this machine: "synchronous" or "threads"."""
 
     scheduler: str
-    n_workers: int
+    n_threads: int
+    """Number of tasks that run at a time."""
     pool: Executor
     """Threads, or this thread."""
     stop: threading.Event
@@ -38,18 +39,13 @@ class LocalRunner:
     @property
     def description(self) -> str:
         """Workers, as text."""
-        return "this thread" if self.scheduler == "synchronous" else counted(self.n_workers, "thread")
-
-    @property
-    def n_threads(self) -> int:
-        """Number of tasks that run at a time."""
-        return self.n_workers
+        return "this thread" if self.scheduler == "synchronous" else counted(self.n_threads, "thread")
 
     def run(self, task: Task, items: Sequence[Any], done: Callable[[Any, Any], None]) -> None:
         """See `Runner.run`."""
         is_alone = self.scheduler == "synchronous"
         batches = Batches(items, JOINED_SECONDS, 1 if is_alone else MOST_JOINED)
-        window = 1 if is_alone else 2 * self.n_workers
+        window = 1 if is_alone else 2 * self.n_threads
         pending: dict[Future[tuple[float, list[Any]]], tuple[Any, ...]] = {}
         try:
             while True:

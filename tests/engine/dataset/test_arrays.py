@@ -7,7 +7,6 @@ import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from dask.sizeof import sizeof
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from dkfeat import read_libsvm, read_parquet
@@ -29,12 +28,6 @@ def fitted():
 
 def same(left, right):
     return left.shape == right.shape and (left != right).nnz == 0
-
-
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array])
-def test_sizeof__counts_the_arrays_of_sparse_blocks(kind):
-    block = kind(np.ones((100, 100)))
-    assert sizeof(block) >= block.data.nbytes + block.indices.nbytes + block.indptr.nbytes
 
 
 GIVEN = {"n_features": 7, "zero_based": False, "label_dtype": "int64"}

@@ -445,7 +445,7 @@ def test_landmarks__in_a_bucket(tiny_folder, tiny_rows, bucket, options, tmp_pat
     assert np.array_equal(local.to_scipy()[0], data.to_scipy()[0])
     keys = bucket.keys()
     (key,) = [key for key in keys if "landmarks-" in key]
-    data._reader.storage.remove(key.removeprefix("out/"))
+    data.shards.storage.remove(key.removeprefix("out/"))
     with pytest.raises(ShardError, match="is missing: it holds the landmarks"):
         _ = dkfeat.open_shards(bucket.url(), storage_options=options).map
 
