@@ -169,7 +169,8 @@ class LogLines:
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Write dkfeat's log records and Python's warnings as lines while the ``with`` block runs."""
-        handler = _Handler(self)
+        handler = logging.Handler()
+        handler.emit = self._write_record  # type: ignore[method-assign]
         loggers = [logging.getLogger("dkfeat"), logging.getLogger("py.warnings")]
         former = [(logger, logger.level, logger.propagate) for logger in loggers]
         logging.captureWarnings(True)
@@ -186,13 +187,5 @@ class LogLines:
                 logger.setLevel(level)
                 logger.propagate = propagate
 
-
-class _Handler(logging.Handler):
-    """Turns records of the logging module into lines."""
-
-    def __init__(self, lines: LogLines) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._lines("log", level=record.levelname.lower(), logger=record.name, message=record.getMessage())
+    def _write_record(self, record: logging.LogRecord) -> None:
+        self("log", level=record.levelname.lower(), logger=record.name, message=record.getMessage())
