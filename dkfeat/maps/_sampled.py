@@ -374,7 +374,7 @@ class WeightedMap(SampledMap):
         i_star : ndarray of shape (n_samples, n_components), int64
             Sampled coordinates: 2 * column, plus 1 for a negative value. -1 in an all-zero row.
         t_star : ndarray of shape (n_samples, n_components), int64
-            For `GCWSFeatures` the level; for `DartFeatures` the dart, e * 2^32 + n for arrival n, from 0, of the weights
+            The levels of `GCWSFeatures`; the darts of `DartFeatures`, e * 2^32 + n for arrival n, from 0, of weights
             from 2^e to 2^(e + 1). 0 in an all-zero row.
 
         Examples
