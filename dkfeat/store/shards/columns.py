@@ -197,7 +197,8 @@ def _codes_column(packed: PackedCodes) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(codes.shape[1]), len(codes), [valid, pa.py_buffer(codes)])
 
 
-def _sparse_columns(matrix: csr_matrix, values: bool) -> dict[str, pa.Array]:
+def _sparse_columns(features: csr_matrix | NDArray[np.float32], values: bool) -> dict[str, pa.Array]:
+    matrix = csr_matrix(features)
     kind = np.int32 if matrix.shape[1] < _INT32_COLUMNS else np.int64
     if not matrix.has_canonical_format:
         raise InputError("a sparse shard holds rows with sorted indices and no duplicates; call sum_duplicates first")

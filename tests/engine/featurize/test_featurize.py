@@ -347,6 +347,10 @@ def test_featurize__sparse_layout_holds_what_transform_gives(source, tiny_rows, 
     Z, labels = data.to_scipy()
     assert (gcws().fit(X).transform(X) != Z).nnz == 0
     np.testing.assert_array_equal(labels, y)
+    fourier = dkfeat.FourierFeatures(5, random_state=0)
+    featurized(source, tmp_path / "dense", map=fourier, layout="sparse")
+    Z, _ = dkfeat.open_shards(tmp_path / "dense").to_scipy()
+    np.testing.assert_array_equal(Z.toarray(), fourier.fit(X).transform(X))
 
 
 @pytest.mark.parametrize(("label", "warns"), [("3", True), ("-1", False), ("0.5", False)])
