@@ -24,46 +24,47 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DkfeatCommand)
-@click.argument("target")
+@click.argument("target", nargs=-1, required=True)
 @heading("Checks")
 @click.option("--inputs", multiple=True, metavar="SOURCE", help="Compare this source too. Repeatable.")
 @storage_option("TARGET and SOURCE")
 @execution_options
 @click.pass_context
-def verify(
-    ctx: click.Context, /, target: str, inputs: tuple[str, ...], storage_options: dict[str, Any] | None, **where: Any
-) -> None:
+def verify(ctx: click.Context, /, target: tuple[str, ...], inputs: tuple[str, ...], **where: Any) -> None:
     """Check every shard of a folder against its manifest, or the files of a model.
 
     Sizes, SHA-256, page checksums, row counts and fingerprints are compared; of
     a model, the SHA-256, shape and type of its weights. The exit status is 3 if
     anything is wrong. With --inputs, the source is read again, and the SHA-256 of
     each range is compared with the one in the manifest; the exit status is 4 if
-    the source has changed. --progress shows that comparison only.
+    the source has changed. --progress shows that comparison only. Of several
+    folders, the first that is damaged ends the command.
 
     For example:
       dkfeat verify features/train
       dkfeat verify features/days --inputs 'day-*.svm.gz'
-      dkfeat verify model
+      dkfeat verify features/train features/test model
       dkfeat verify features/train --json
     """
     from dkfeat.engine.open import Target
 
-    record: dict[str, Any] = {"target": target, "problems": []}
-    try:
-        if not holds_model(target, storage_options):
-            execution = run_arguments(ctx, where)
-            shards = Target(target, storage_options=options_at(target, storage_options))
-            _verify_shards(shards, execution, record)
-            if inputs:
-                _verify_inputs(shards, inputs, execution | {"storage_options": storage_options}, record)
-        elif inputs:
-            raise click.UsageError(f"{target} is a model; --inputs is for the folder of shards that it was trained on")
-        else:
-            _verify_model(target, storage_options, record)
-    finally:  # print the findings even if an error is raised
-        if "kind" in record:
-            print_result(record)
+    storage_options = where.pop("storage_options")
+    for folder in target:
+        record: dict[str, Any] = {"target": folder, "problems": []}
+        try:
+            if not holds_model(folder, storage_options):
+                execution = run_arguments(ctx, where)
+                shards = Target(folder, storage_options=options_at(folder, storage_options))
+                _verify_shards(shards, execution, record)
+                if inputs:
+                    _verify_inputs(shards, inputs, execution | {"storage_options": storage_options}, record)
+            elif inputs:
+                raise click.UsageError(f"{folder} is a model; --inputs is for the shards that it was trained on")
+            else:
+                _verify_model(folder, storage_options, record)
+        finally:  # print the findings even if an error is raised
+            if "kind" in record:
+                print_result(record)
 
 
 def _verify_model(target: str, options: Mapping[str, Any] | None, record: dict[str, Any]) -> None:
