@@ -26,8 +26,8 @@ def check_memory(url: str, manifest: Manifest, files: Iterable[SourceFile]) -> N
     if (was or now) and found != recorded:
         of = f"{'other ' * now}rows in memory" if was else "files"
         raise SpecConflictError(
-            f"{url} was made from {of}; rows in memory are known by their SHA-256 alone, with columns in order, so a "
-            "target has those of one call, no later batches, and no inputs to verify: choose another target, or keep the rows in files"
+            f"{url} was made from {of}; rows in memory are known by the SHA-256 of their columns in order, so a target "
+            "has those of one call, no later batch, nor inputs to verify: choose another target, or keep rows in files"
         )
 
 
