@@ -162,7 +162,7 @@ def test_members_that_are_left_out_or_lacking__are_named(tmp_path, caplog):
     for night in (1, 2):
         found = features_of(source, tmp_path / "features", texts)
         told = "\n".join(caplog.messages)
-        assert ("meta: binary and nested types have no encoding; late: no values" in told) == (night == 1)
+        assert ("'meta' (binary and nested types have no encoding), 'late' (no values)" in told) == (night == 1)
         assert ("c.jsonl: its first lines have no member body, n, title, " in told) == (night == 2)
         assert ("2 columns that the encoder has not seen, such as caption, ignored" in told) == (night == 2)
         assert "its first lines have no" not in told.replace("c.jsonl: its first", "")
