@@ -87,6 +87,8 @@ class LineWindow:
     ----------
     text : ndarray of uint8
         Bytes of the window; `advance` overwrites them, or replaces the array by a longer one.
+    view : memoryview
+        The same bytes.
     begin, end : int
         Range of the bytes of `text` that are whole lines not consumed yet.
     origin : int
@@ -125,11 +127,6 @@ class LineWindow:
     def count_lines(self, start: int, stop: int) -> int:
         """Count the line ends between two bytes of the window."""
         return self._buffer.count(b"\n", start, stop)
-
-    @property
-    def view(self) -> memoryview:
-        """The bytes of `text`."""
-        return memoryview(self._buffer)
 
     def consume(self, position: int) -> memoryview:
         """Move `begin` to `position` and return the stream's bytes up to it, which are valid until `advance`."""
@@ -204,7 +201,7 @@ class LineWindow:
 
     def _use(self, memory: bytearray) -> None:
         self._buffer = memory
-        self.text = np.frombuffer(memory, dtype=np.uint8)
+        self.text, self.view = np.frombuffer(memory, dtype=np.uint8), memoryview(memory)
 
     def _read(self, wanted: int) -> int:
         """Append up to `wanted` bytes, limited by the room in the buffer, and return their number."""
