@@ -55,8 +55,7 @@ def verify_shards(
             labels.update(its_labels)  # joined now, because each task may find ten thousand
             stage.advance(rows=entry.rows, source_bytes=entry.size)
 
-        task = partial(_check, ShardReader(storage, shards.spec, manifest.without_records()))
-        runner.run(task, manifest.shards, done)
+        runner.run(partial(_check, shards), manifest.shards, done)
     report = report_of(shards, found, labels)
     try:
         check_log(storage)

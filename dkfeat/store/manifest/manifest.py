@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -157,12 +157,6 @@ class Manifest(Head):
     def records(self) -> Records:
         """Columns of shards, splits and sources."""
         return self.shards.records
-
-    def without_records(self) -> Self:
-        """Return a copy without shards and sources, which is small, for tasks that are told which shards to read."""
-        totals: dict[str, Any] = {"rows": 0, "nnz": 0, "n_empty_rows": 0}
-        empty = Records.of((), (), (), ())
-        return replace(self, **totals, shards=Shards(empty), sources=Sources(empty))
 
     def new_files(self, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
         """Return the files that are no sources of the data set."""
