@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,7 @@ MOST_CHANGED = 100
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Batch:
+class Batch(AbstractContextManager["Batch"]):
     """A batch in progress, possibly without splits to process; made by `begin`."""
 
     storage: Storage
@@ -95,9 +95,6 @@ class Batch:
     def splits(self) -> tuple[Split, ...]:
         """Splits to read, as recorded in plans; empty if there is nothing to do."""
         return self.repairs if self.plan is None else (*self.repairs, *self.plan.splits)
-
-    def __enter__(self) -> Batch:
-        return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:

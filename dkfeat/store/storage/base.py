@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BufferedReader
@@ -354,7 +354,7 @@ class Storage(ABC):
             self.remove(name, durable=False)
 
 
-class Lock:
+class Lock(AbstractContextManager["Lock"]):
     """Exclusive right to write to a target: a file that names its holder, held from construction to `release`.
 
     The lock of a run on this machine that has ended is taken over at once; its age is never used. If two runs do so at
@@ -405,9 +405,6 @@ class Lock:
         _held.discard(self.holder["run_id"])
         self.holder = {**self.holder, "run_id": run_id}
         self._store.replace(LOCK, dumps(self.holder), durable=False)
-
-    def __enter__(self) -> Lock:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
