@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkfeat import canonical
 from dkfeat.archives import archive_sha256
 from dkfeat.compiled.random import STREAM_TABLE, choose_rows
 from dkfeat.errors import ConfigError, ShardError, SpecConflictError
@@ -70,10 +69,6 @@ class Encoder(TransformerMixin, SpecEstimator):
         knots = archive_sha256(self._fitted_arrays())
         return {**head, "params": copy.deepcopy(state.params), **self._more_of_spec(), "knots": knots}
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal coordinates."""
-        return canonical.fingerprint(self.to_spec())
-
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
         """Make a fitted encoder from the values of `to_spec` and `_fitted_arrays`."""
@@ -98,6 +93,3 @@ class Encoder(TransformerMixin, SpecEstimator):
         if not self.__sklearn_is_fitted__():  # asked first, because scikit-learn takes 20 times as long
             check_is_fitted(self)
         return self._settings
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_settings")

@@ -41,7 +41,14 @@ class Fitted:
 
 
 class SpecEstimator(BaseEstimator):
-    """Base of estimators that are kept in specs."""
+    """Base of estimators that are kept in specs; ``to_spec`` returns one."""
+
+    def fingerprint(self: Any) -> str:
+        """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal features."""
+        return canonical.fingerprint(self.to_spec())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_settings")
 
     def _given(self, names: Iterable[str]) -> Self:
         """Take these parameters as given, even at their defaults."""
@@ -403,10 +410,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SpecEstimato
         head = {"map": self.name, "version": self.version, "n_features": self.n_features_in_, **seed}
         return {**head, "params": copy.deepcopy(self._settings.params), **self._more_of_spec()}
 
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the spec, 64 hexadecimal digits: equal fingerprints mean equal features."""
-        return canonical.fingerprint(self.to_spec())
-
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> Self:
         """Make a fitted map from the values of `to_spec` and `_fitted_arrays`; `dkfeat.from_spec` finds the class."""
@@ -532,9 +535,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SpecEstimato
     def _is_random(cls) -> bool:
         """Return True if the map draws random numbers, and so has the parameter `random_state` and a seed."""
         return "random_state" in cls._get_param_names()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_settings")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
