@@ -67,9 +67,8 @@ DARK = Style("dark", paper="#16181b", ink="#e6e7e9", muted="#a4abb3", grid="#333
 
 def style_of(axes: Any) -> Style:
     """Return the style that is legible on the background of matplotlib axes."""
-    light = 3.0  # of white paper, below transparent axes and figures
-    for *color, alpha in (axes.figure.get_facecolor(), axes.get_facecolor()):
-        light += alpha * (sum(color) - light)
+    (*below, cover), (*color, alpha) = axes.figure.get_facecolor(), axes.get_facecolor()  # on white paper
+    light = alpha * sum(color) + (1 - alpha) * (cover * sum(below) + (1 - cover) * 3)
     return LIGHT if light > 1.5 else DARK
 
 

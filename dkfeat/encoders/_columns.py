@@ -18,6 +18,7 @@ Encoding = Literal["rank", "rank, zeros absent", "date", "category", "tags", "n-
 Part = Literal["hour", "weekday", "month"]
 _OFTEN, _SELDOM, _FEWEST_ROWS = 0.2, 0.05, 100
 """Values are drift if of this many rows or more a larger share is odd, but of the drawn rows a smaller one."""
+_OF_FIT = "example", "is_row_number"
 LEFT_OUT: Encoding = "left out"
 ZEROS_ABSENT: Encoding = "rank, zeros absent"
 NGRAMS: Encoding = "n-grams"
@@ -68,9 +69,8 @@ class Column:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values for a spec, without the n-grams of a column that has none."""
-        values = asdict(self) | {"parts": list(self.parts)}
-        left_out = {"example", "is_row_number", *(() if self.ngrams else ("ngrams",))}
-        return {name: value for name, value in values.items() if name not in left_out}
+        values = asdict(self) | {"parts": list(self.parts), "ngrams": self.ngrams or None}
+        return {name: values[name] for name in values if name not in _OF_FIT and values[name] is not None}
 
     @property
     def job(self) -> dict[int, int]:
@@ -113,14 +113,10 @@ class ColumnTable(tuple[Column, ...]):
         """Options for text that is left out, and for columns that differ as the numbers of rows do."""
         texts = [column.name for column in self.left_out if column.family == "text" and column.distinct > 1]
         numbers = [column.name for column in self if column.is_row_number]
-        return [
-            f"categories (--categories {quote(name)}) keeps {name!r}, "
-            f"text (--text {quote(name)}='word 1-2') its n-grams"
-            for name in texts[:1]
-        ] + [
-            f"{name!r} differs in every row, as an id does; id (--id {quote(name)}) leaves it out"
-            for name in numbers[:1]
-        ]
+        of_text = "categories (--categories {0}) keeps {1!r}, text (--text {0}='word 1-2') its n-grams"
+        of_number = "{1!r} differs in every row, as an id does; id (--id {0}) leaves it out"
+        found = (of_text, texts[:1]), (of_number, numbers[:1])
+        return [hint.format(quote(name), name) for hint, names in found for name in names]
 
     def drift(self, odd: NDArray[np.int64], n_rows: int) -> list[str]:
         """Describe columns with far more odd values than in the drawn rows, unless there are few rows.

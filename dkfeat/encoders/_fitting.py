@@ -68,8 +68,7 @@ def learn_column(drawn: Rows, *, is_named: bool) -> tuple[Column, NDArray[np.flo
     usual = ENCODINGS[storage.family][0]
     if usual in ("rank", "date") and not is_named:
         column = replace(column, encoding=usual, n_knots=1)
-        numbers = read_numbers(Plan.of(schema, [(column, column.job)]), drawn)
-        return _learn_ranks(replace(column, is_row_number=_are_row_numbers(column, numbers)), numbers)
+        return _learn_ranks(column, read_numbers(Plan.of(schema, [(column, column.job)]), drawn))
     column = replace(column, encoding="tags" if usual == "tags" else "category")
     odd = np.zeros((1, 2), np.int64)
     slots = encode(Plan.of(schema, [(column, column.job)]), drawn, _NO_RANKS, 0, odd).indices
@@ -85,22 +84,12 @@ def learn_column(drawn: Rows, *, is_named: bool) -> tuple[Column, NDArray[np.flo
 def _example(drawn: Rows) -> str:
     """Show a value of the only column of some batches, the first that is neither missing nor zero; "" without any."""
     with suppress(ValueError, OverflowError):  # nanoseconds without pandas, and years beyond Python's
-        for batch, numbers in drawn:
-            for number in numbers[:100].tolist():
-                value = batch.column(0)[number].as_py()
-                if value and value == value:  # not NaN
-                    text = f"{value:.10g}" if isinstance(value, float) else str(value)
-                    text = text if len(text) <= _LONGEST_EXAMPLE else f"{text[:_LONGEST_EXAMPLE]}…"
-                    return repr(text) if isinstance(value, str) else text
+        for value in (batch.column(0)[at].as_py() for batch, numbers in drawn for at in numbers[:100].tolist()):
+            if value and value == value:  # not NaN
+                text = f"{value:.10g}" if isinstance(value, float) else str(value)
+                text = text[:_LONGEST_EXAMPLE] + "…" * (len(text) > _LONGEST_EXAMPLE)
+                return repr(text) if isinstance(value, str) else text
     return ""
-
-
-def _are_row_numbers(column: Column, numbers: NDArray[np.float64]) -> bool:
-    """Return True if integers rise from row to row, or leave out less than every other number between two of them."""
-    if "int" not in column.type or len(numbers) < _FEWEST_IDS or np.isnan(numbers).any():
-        return False
-    steps = np.diff(np.sort(numbers))
-    return bool((np.diff(numbers) > 0).all() or (steps.min() > 0 and steps.mean() < 2))
 
 
 def _learn_ranks(column: Column, numbers: NDArray[np.float64]) -> tuple[Column, NDArray[np.float64]]:
@@ -108,7 +97,9 @@ def _learn_ranks(column: Column, numbers: NDArray[np.float64]) -> tuple[Column, 
     values = numbers[~np.isnan(numbers)]
     nulls, zeros = len(numbers) - len(values), int(np.count_nonzero(values == 0))
     distinct = len(np.unique(values))
-    column = replace(column, nulls=nulls, distinct=distinct, zeros=zeros)
+    is_id = "int" in column.type and _FEWEST_IDS <= distinct == len(numbers)
+    is_id = is_id and bool((np.diff(values) > 0).all() or np.ptp(values) < 2 * distinct)  # in order, or few gaps
+    column = replace(column, nulls=nulls, distinct=distinct, zeros=zeros, is_row_number=is_id)
     if distinct < 1 + (not nulls):
         return replace(column, encoding=LEFT_OUT, n_knots=0), np.empty(0)
     if column.encoding == "date":

@@ -115,17 +115,17 @@ def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
     if key == "encoder" and value:
         left = f", {value['left_out']:,} left out" if value["left_out"] else ""
         own = {name: value[name] for name in value if name not in ("encoder", "version", "columns", "left_out")}
-        own = {name: item for name, item in own.items() if item != []}
         columns = f"{counted(value['columns'], 'column')}{left}"
         return f"{value['encoder']} version {value['version']}: {columns}, {_settings(own)}"
     if key == "size":
         return show_size(value, record["rows"])
     if key == "input":
-        shown = {name: _some(item) if isinstance(item, list) else item for name, item in value.items() if item}
-        shown |= {"zero_based": value.get("zero_based")} if value["kind"] == "libsvm" else {"zero_based": None}
-        return _settings({name: item for name, item in shown.items() if name not in _INTERNAL})
+        has_base = value["kind"] == "libsvm"
+        value = {name: item for name, item in value.items() if (has_base if name == "zero_based" else item)}
     if isinstance(value, Mapping):
-        return _settings({name: item for name, item in value.items() if not isinstance(item, list)})
+        return _settings(
+            {name: item for name, item in value.items() if name not in {*_INTERNAL, "grid", "calibration"}}
+        )
     if isinstance(value, list):
         return _some(value, LABELS_SHOWN) if value else ""
     if isinstance(value, float):  # an accuracy, unless it is a recall
@@ -134,7 +134,8 @@ def _readable(key: str, value: Any, record: Mapping[str, Any]) -> str:
 
 
 def _settings(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in values.items() if value is not None)
+    shown = {key: _some(value) if isinstance(value, list) else value for key, value in values.items() if value != []}
+    return ", ".join(f"{key}={value}" for key, value in shown.items() if value is not None)
 
 
 def _some(names: Sequence[Any], most: int = NAMES_SHOWN) -> str:

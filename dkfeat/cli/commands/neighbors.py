@@ -69,7 +69,6 @@ def neighbors(
     from dkfeat.sources.base import Source
 
     rows = rows_given(ctx, queries, options) if queries else None
-    is_source = isinstance(rows, Source)
     found = search(
         shards,
         rows,
@@ -86,9 +85,9 @@ def neighbors(
     record = {"neighbors": out, "queries": found.n_queries, "rows": found.n_rows, "n_neighbors": n}
     record |= {"method": options["method"], "recall": found.recall}
     record |= {"first_similarity": first, "last_similarity": last, "standard_error": error}
-    rows = counted(found.n_rows, "row")
-    shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {rows} for each, in {out}"}
-    if is_source:
+    of = counted(found.n_rows, "row")
+    shown = {"queries": f"{found.n_queries:,}", "neighbors": f"{n:,} of {of} for each, in {out}"}
+    if isinstance(rows, Source):
         shown["shards of queries"] = f"{out.rstrip('/')}-queries"
     shown["method"] = "exact, each is compared with all rows"
     if options["method"] == "graph":

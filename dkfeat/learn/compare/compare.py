@@ -197,9 +197,7 @@ def _fit_maps(
     return [*chain(*done.values())], tuple(LeftOut(name=name, k=tuple(sizes)) for name, sizes in left_out.items())
 
 
-def _reporter(
-    progress: bool | Callable[[Result], object], n_results: int, began: float, seconds: float
-) -> Callable[[Result], Result]:
+def _reporter(progress: Any, n_results: int, began: float, seconds: float) -> Callable[[Result], Result]:
     """Return the function that reports a result, of at most `n_results` in `seconds` or more, and returns it."""
     lines, numbers = Progress(progress is True), count(1)
     limit = "" if seconds == math.inf else f" of {clock(seconds)}"
