@@ -120,7 +120,11 @@ def _read(source: Source, n_rows: int) -> Iterator[Any]:
     if isinstance(source, ShardSource):
         raise InputError(_NO_ROWS)
     if source.encoder is not None:
-        source = source.replaced(encoder=source.encoder._cloned())  # not fitted, so rows are read as they are
+        unfitted = source.encoder._cloned()  # so rows are read as they are
+        # files may lack the columns that the fitted encoder leaves out
+        names = source.read_features if source.is_table else ()  # type: ignore[attr-defined]  # sources of tables have it
+        given = {"features": names, "n_features": unfitted.width(names)} if names else {}
+        source = source.replaced(encoder=unfitted, **given)
     for split in source.splits():
         for piece in source.read(split, n_rows, checksum=False):
             yield piece.block.X
