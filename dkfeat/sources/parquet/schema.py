@@ -57,6 +57,7 @@ class Schema:
             if not hint:
                 hint = f"; pass {use}= ({_FLAGS.get(use, f'--{use}')})"
                 hint += ", or label=None (--no-label) if rows have none" if use == "label" else ""
+                hint += ", or an array if the other rows were one" if column == "features" else ""
             if f"/{column}=" in self.path:
                 hint = "; values in names of folders are not read: write them into the files as a column"
             raise self.error(column, f"there is no such column: {self._options.holder} has {shown}{hint}")
