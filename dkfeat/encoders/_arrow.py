@@ -206,8 +206,9 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         column = column.storage
     if isinstance(column, pa.DictionaryArray):
         return as_type(column.dictionary, kind).take(column.indices)  # Arrow does not decode a view
-    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
+    is_decimal = pa.types.is_decimal(column.type)
+    if is_decimal or pa.types.is_floating(column.type):  # text is read as the nearest float64, which a cast may miss
+        column = (column.cast(pa.string()) if is_decimal else column).cast(pa.float64())
         if not pa.types.is_floating(kind):
             column = pc.if_else(pc.is_nan(column), None, column).cast(pa.int64())
     return column.cast(kind)

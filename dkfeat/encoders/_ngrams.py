@@ -243,7 +243,8 @@ class Frequencies:
     def weigh(self, encoded: csr_matrix) -> csr_matrix:
         """Multiply encoded rows by the weights, and leave zeros out."""
         encoded.data *= self.weights[_buckets(encoded)]
-        encoded.eliminate_zeros()
+        if encoded.nnz:  # SciPy takes no columns above 2^31 without an entry
+            encoded.eliminate_zeros()
         return encoded
 
 

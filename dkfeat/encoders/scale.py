@@ -36,7 +36,7 @@ class _FittedScale(NamedTuple):
     seed: int
     held: HeldColumns
     arrays: dict[str, NDArray[Any]]
-    """``columns`` and ``bounds``, int64, and ``knots``, float64."""
+    """``columns`` and ``bounds``, int64, and ``knots``, of the type of the rows, to which others are rounded if narrower."""
 
 
 @dataclass(eq=False, repr=False)
@@ -138,7 +138,7 @@ class ColumnScale(OneToOneFeatureMixin, Encoder):
         bounds = np.concatenate([[0], np.cumsum(kept)])
         at = np.arange(bounds[-1]) - np.repeat(bounds[:-1], kept)  # of equal distances in rank, the last one for "max"
         at = (at + (most == 1)) * np.repeat(counts - 1, kept) // np.maximum(np.repeat(kept - 1, kept), 1)
-        knots = sizes[order][np.repeat(starts, kept) + at]
+        knots = sizes[order][np.repeat(starts, kept) + at].astype(rows.dtype)
         self._keep(params, seed, {"columns": columns, "bounds": bounds, "knots": knots})
         return self
 
@@ -152,15 +152,18 @@ class ColumnScale(OneToOneFeatureMixin, Encoder):
         Returns
         -------
         scaled : csr_matrix of shape (n_samples, n_features)
-            Canonical, float32 for float32, else float64. For a Dask array, a lazy Dask array of such blocks.
+            Canonical; float32 if the rows or those of fit are, else float64: a row has equal ranks in both types. For a
+            Dask array, a lazy Dask array of such blocks.
         """
         state = self._state()
         if is_dask(X):
             return transform_blocks(self, X)
         X = validate_data(self, X, reset=False, accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=0)
         rows = rows_as_csr(X)
-        positions, values = state.held.positions(_columns(rows, state.params)), owned(rows.data)
-        scaled, knots = np.empty_like(values), state.arrays["knots"]
+        positions, knots = state.held.positions(_columns(rows, state.params)), state.arrays["knots"]
+        with np.errstate(over="ignore"):
+            values = owned(rows.data.astype(min(rows.dtype, knots.dtype), copy=False))
+        scaled, knots = np.empty_like(values), knots.astype(np.float64)
         if state.params["column_scale"] == "rank":
             rank_entries(positions, values, state.arrays["bounds"], knots, scaled)
         else:  # the last of these knots is that of columns without drawn values

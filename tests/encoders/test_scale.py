@@ -72,6 +72,14 @@ def test_rank__counts_the_nonzeros_of_a_sign_that_are_at_most_as_large():
 
 
 @pytest.mark.parametrize("name", SCALES)
+def test_scale_of_float32__gives_equal_values_of_float64_equal_results(name):
+    X = np.random.default_rng(0).normal(size=(99, 2))
+    fitted = ColumnScale(name).fit(X.astype(np.float32))  # as sources read them
+    assert np.array_equal(fitted.transform(X).toarray(), fitted.transform(X.astype(np.float32)).toarray())
+    assert fitted.transform(X * 1e99).toarray()[X > 0].tolist() == [1] * (X > 0).sum()
+
+
+@pytest.mark.parametrize("name", SCALES)
 def test_columns_without_drawn_values__have_only_signs(name):
     fitted = ColumnScale(name).fit(np.array([[0.0, 3.0]]))
     found = fitted.transform(np.array([[-7.0, 9.0], [1e-30, 0.0]])).toarray()

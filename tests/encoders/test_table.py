@@ -180,6 +180,11 @@ def test_numbers__of_equal_value_are_equal_in_all_types(numbers):
     for kind in (pa.int32(), pa.float64(), pa.decimal128(22, 1), pa.dictionary(pa.int32(), pa.int64())):
         column = table["x"].dictionary_encode() if pa.types.is_dictionary(kind) else table["x"].cast(kind)
         assert_same(encoder.transform(table.set_column(0, "x", column)), wanted)
+    cents = [None if x is None else decimal.Decimal(x).scaleb(-2) for x in numbers]
+    floats = pa.array([None if x is None else x / 100 for x in numbers], pa.float64())
+    encoder = fitted(table.set_column(0, "x", floats))
+    exact = table.set_column(0, "x", pa.array(cents, pa.decimal128(24, 2)))
+    assert_same(encoder.transform(exact), encoder.transform(table.set_column(0, "x", floats)))
     for low, kind in ((-128, pa.int8()), (0, pa.uint16()), (0, pa.uint64()), (0, pa.float32())):
         few = pa.table({"x": pa.array([None if x is None else x % 128 + min(low, 0) for x in numbers], pa.int64())})
         few = few.append_column("y", table["y"])

@@ -180,6 +180,7 @@ def test_idf__weighs_grams_by_the_rows_of_fit_that_hold_them(frame, monkeypatch)
         assert np.diff(rows.indptr).tolist() == [2, 1, 0]
     alone = Text("body", "word 1 count idf").fit(frame(table))
     assert_same(alone.transform(table), encoder.transform(table)[:, : 1 << GRAM_BITS])
+    assert alone.transform(table[:0]).shape == (0, alone.n_features_out)
     assert encoder.weighted == alone.weighted == ["body"]
 
 

@@ -132,8 +132,10 @@ class Column(NamedTuple):
     def floats(self) -> NDArray[Any]:
         """Return numbers without nulls as float32 or float64."""
         array, kind = self.array, self.array.type
-        if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
-            array = array.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
+        if pa.types.is_boolean(kind):
+            array = array.cast(pa.uint8())
+        elif pa.types.is_decimal(kind):
+            array = array.cast(pa.string()).cast(pa.float64())  # the nearest, which Arrow's own cast may miss
         numbers = array.to_numpy(zero_copy_only=False)
         if numbers.dtype in (np.dtype(np.float32), np.dtype(np.float64)):
             return numbers
