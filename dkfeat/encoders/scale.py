@@ -36,7 +36,7 @@ class _FittedScale(NamedTuple):
     seed: int
     held: HeldColumns
     arrays: dict[str, NDArray[Any]]
-    """``columns`` and ``bounds``, int64, and ``knots``, of the type of the rows, to which others are rounded if narrower."""
+    """``columns`` and ``bounds``, int64, and ``knots``, of the type of fit, to which rows are rounded."""
 
 
 @dataclass(eq=False, repr=False)
