@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_988
+MOST_CODE = 30_995
 MOST_MODULES = 223
-MOST_TEST_LINES = 39_725
+MOST_TEST_LINES = 39_739
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
