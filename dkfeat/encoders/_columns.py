@@ -115,8 +115,8 @@ class ColumnTable(tuple[Column, ...]):
         numbers = [column.name for column in self if column.is_row_number]
         of_text = "categories (--categories {0}) keeps {1!r}, text (--text {0}='word 1-2') its n-grams"
         of_number = "{1!r} differs in every row, as an id does; id (--id {0}) leaves it out"
-        found = (of_text, texts[:1]), (of_number, numbers[:1])
-        return [hint.format(quote(name), name) for hint, names in found for name in names]
+        found = [(of_text, name) for name in texts[:1]] + [(of_number, name) for name in numbers[:1]]
+        return [hint.format(quote(f"{name} ")[:-2] + "'", name) for hint, name in found]  # in quotes: no flag's name
 
     def drift(self, odd: NDArray[np.int64], n_rows: int) -> list[str]:
         """Describe columns with far more odd values than in the drawn rows, unless there are few rows.

@@ -19,7 +19,7 @@ from dkfeat.cli.options import (
     progress_option,
     storage_option,
 )
-from dkfeat.cli.output import JSON, is_given, is_quiet, note, print_json, summary
+from dkfeat.cli.output import JSON, echo, is_given, is_quiet, note, print_json, summary
 from dkfeat.cli.rows import encoder_options, make_encoder, make_source, source_options
 from dkfeat.config import ExecutionConfig
 from dkfeat.config.train import C_TEXT, CLASS_LOSSES, REAL_LOSSES, SGD, Liblinear, TrainConfig
@@ -261,6 +261,7 @@ def compare(
     if is_given(JSON):
         print_json(comparison.to_mapping())
     elif not is_quiet():
-        click.echo(comparison.to_text(), nl=False)
+        for line in comparison.to_text().splitlines():
+            echo(line)
     if out is not None:
         note(f"tables and plot are in {out}", err=True)
