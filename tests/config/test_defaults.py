@@ -75,9 +75,9 @@ def test_conf__every_file_is_right(path, tmp_path):
     job = path
     if path.parent.name == "cluster":
         job = tmp_path / "job.yaml"
-        job.write_text(f"run: {{cluster: '{path}'}}")
+        job.write_text(f"evaluate: [{{model: m, shards: s}}]\nrun: {{cluster: '{path}'}}")
     told = json.loads(run("run", job, "--dry-run", "--json").stdout)
-    assert (told.pop("file"), sum(told.values()) > 0) == (str(job), job == path)
+    assert (told.pop("file"), any(told.values())) == (str(job), True)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,12 @@ def test_conf__every_file_is_right(path, tmp_path):
         (
             "predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]",
             "a.svm is read as libsvm, which has no option weight",
+        ),
+        ("run: {}", "lists nothing under `featurize, train, predict, evaluate`"),
+        ("train: {shards: s}", "train.out: not given, and nothing uses the model; give a folder"),
+        (
+            "{train: {shards: s, test: t}, evaluate: [{model: none, shards: s}]}",
+            "train.out: not given, and none, which",
         ),
     ],
 )

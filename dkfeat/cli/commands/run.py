@@ -21,6 +21,7 @@ from dkfeat.cli.options import output_options, progress_of, resolve_options, tar
 from dkfeat.cli.output import note, print_result
 from dkfeat.cli.rows import build_encoder, build_map
 from dkfeat.errors import ConfigError, DkfeatError, ShardError, SourceNotFoundError, SpecConflictError, TargetBusyError
+from dkfeat.filesystems.urls import is_url
 from dkfeat.messages import counted
 from dkfeat.sources.formats import as_source
 
@@ -39,6 +40,8 @@ Result = tuple[dict[str, Any], str]
 def load_job(path: str, needs: str | None = None) -> config.JobConfig:
     """Read a job file, with defaults from Dask's configuration, and check its sources and maps by making them.
 
+    A model that is trained must be saved, unless it is scored and no later step lacks it.
+
     For the arguments, see `load_config`.
     """
     from dkfeat.config.settings import errors_at
@@ -54,6 +57,12 @@ def load_job(path: str, needs: str | None = None) -> config.JobConfig:
                     build_map(part.map)._check_params()
             with errors_at(f"{path}: {section}[{number}].encoder"):
                 build_encoder(getattr(part, "encoder", None))
+    if job.train is not None and job.train.out is None:
+        models = [*(part.model for part in job.predict), *(part.model for part in job.evaluate)]
+        lacking = [name for name in models if not (is_url(name) or Path(name).exists())]
+        if lacking or job.train.test is None:
+            why = f"{lacking[0]}, which a later step reads, does not exist" if lacking else "nothing uses the model"
+            raise ConfigError(f"{path}: train.out: not given, and {why}; give a folder to keep the model")
     return job
 
 
@@ -187,7 +196,7 @@ def _run_sections(conf: str, names: Sequence[str]) -> None:
 
 
 def _check(conf: str) -> Result:
-    """Check a job file and the cluster file that it names; no data is read, and no other path is looked up."""
+    """Check a job file and the cluster file that it names; no data is read."""
     from dkfeat.config.settings import errors_at
     from dkfeat.engine.clusters.local import check_memory
 
@@ -199,7 +208,9 @@ def _check(conf: str) -> Result:
     parts = {name: getattr(job, name) for name in SECTIONS}
     counts = {name: len(part) if isinstance(part, tuple) else int(part is not None) for name, part in parts.items()}
     listed = ", ".join(f"{name} {n}" for name, n in counts.items() if n)
-    return {"file": conf, **counts}, f"{conf}: valid job file " + (f"with {listed}" if listed else "without steps")
+    if not listed:
+        raise ConfigError(f"{conf}: lists nothing under `{', '.join(SECTIONS)}`")
+    return {"file": conf, **counts}, f"{conf}: valid job file with {listed}"
 
 
 BUSY = TargetBusyError.exit_code
