@@ -94,9 +94,11 @@ def _verify_shards(target: Target, where: dict[str, Any], record: dict[str, Any]
     _list("problem", report.problems)
     _list("not listed, ignored by readers", report.unlisted)
     if report.problems:
+        is_of_shard = any("part-" in problem for problem in report.problems)
+        advice = "; delete the shards named there and repeat the run that wrote them, which writes missing shards"
         raise ShardError(
-            f"{target.path}: {counted(len(report.problems), 'problem')}, listed on standard output; delete the shards "
-            "named there and repeat the run that wrote them, which writes missing shards"
+            f"{target.path}: {counted(len(report.problems), 'problem')}, listed on standard output"
+            + advice * is_of_shard
         )
     note(f"{target.path}: {counted(report.n_shards, 'shard')}, {show_size(report.n_bytes, 0)}, all as committed")
     environments = data.manifest.numeric_envs

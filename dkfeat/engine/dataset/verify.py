@@ -58,7 +58,7 @@ def verify_shards(
         runner.run(partial(_check, shards), manifest.shards, done)
     report = report_of(shards, found, labels)
     try:
-        check_log(storage)
+        check_log(storage, in_full=True)
     except CommitError as fault:
         report.problems.append(str(fault))
     return report

@@ -6,6 +6,7 @@ Shards never change and are never removed, so no version removes files. Only the
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 import uuid
@@ -24,12 +25,12 @@ _NAME = re.compile(r"[0-9]{20}[.]json")
 _TYPES = {"int32": "integer", "int64": "long", "float32": "float", "float64": "double", "bool": "boolean"}
 _TYPES |= {"string": "string", "date32[day]": "date"}
 _TYPES |= {"timestamp[us]": "timestamp_ntz", "timestamp[us, tz=UTC]": "timestamp"}
-_FIRST_LINE = '{"commitInfo":{"timestamp":%s,"operation":"WRITE","engineInfo":"dkfeat","operationParameters":'
-_FIRST_LINE += '{"manifest":%s,"shards":%s,"bytes":%s}}}\n'
-"""First line of a version: the manifest up to which the log lists shards, their number, and the bytes of all other
-lines and versions, which tell whether the log is complete.
+_FIRST_LINE = '{"commitInfo":{"timestamp":%d,"operation":"WRITE","engineInfo":"dkfeat","operationParameters":'
+_FIRST_LINE += '{"manifest":%d,"shards":%d,"bytes":%d,"sha256":"%s"}}}\n'
+"""First line of a version: the manifest up to which the log lists shards, their number, the bytes of all other lines
+and versions, which tell whether the log is complete, and the SHA-256 of these numbers and of the version's other lines.
 """
-_READ = re.compile((_FIRST_LINE % ((r"(\d+)",) * 4)).replace("{", r"\{").encode())
+_READ = re.compile(re.sub("%[sd]", r"(\\w+)", _FIRST_LINE).replace("{", r"\{").encode())
 
 
 class _Last(NamedTuple):
@@ -67,8 +68,11 @@ def extend_log(storage: Storage, manifest: Manifest) -> None:
             _create(storage, last, done, [*table, *_added(manifest, last.shards)])
 
 
-def check_log(storage: Storage) -> _Last | None:
-    """Return the last version of the log, None if there is no log; `CommitError` if it is not as it was written."""
+def check_log(storage: Storage, *, in_full: bool = False) -> _Last | None:
+    """Return the last version of the log, None if there is no log; `CommitError` if it is not as it was written.
+
+    Sizes are compared, and `in_full` all bytes.
+    """
     sizes: dict[str, int] = {}
     with suppress(FileNotFoundError):
         sizes = {name: size for name, size in storage.list(DELTA).items() if _NAME.fullmatch(name)}
@@ -76,19 +80,30 @@ def check_log(storage: Storage) -> _Last | None:
         return None
     name, size = max(sizes), sum(sizes.values())
     first = _READ.match(storage.read(f"{DELTA}/{name}", 1 << 10))
-    if first is None or size - first.end() != int(first[4]):
+
+    def is_whole(version: str) -> bool:
+        data = storage.read(f"{DELTA}/{version}")
+        found = _READ.match(data)
+        return found is not None and _sha256(map(int, found.groups()[1:4]), data[found.end() :]) == found[5].decode()
+
+    if first is None or size - first.end() != int(first[4]) or not all(storage.map(is_whole, sizes if in_full else ())):
         raise CommitError(
             f"{storage.url}/{DELTA} is damaged, or another program wrote to it, which must only read this Delta table; "
-            f"its readers may miss rows, which the data set has. Check the shards with `dkfeat verify {storage.url}`, "
-            f"remove the folder {DELTA}, and begin it anew with delta=True (--delta)"
+            f"its readers may miss rows, which the data set has. Remove the folder {DELTA}, and repeat the run with "
+            "delta=True (--delta) to begin it anew"
         )
     return _Last(int(name[:20]), int(first[2]), int(first[3]), size)
 
 
 def _create(storage: Storage, last: _Last, done: tuple[int, int], actions: Iterable[dict[str, Any]]) -> None:
     rest = b"".join(map(dumps, actions))
-    first = (_FIRST_LINE % (_now(), *done, last.size + len(rest))).encode()
+    numbers = *done, last.size + len(rest)
+    first = (_FIRST_LINE % (_now(), *numbers, _sha256(numbers, rest))).encode()
     storage.create(f"{DELTA}/{last.version + 1:020d}.json", first + rest)
+
+
+def _sha256(numbers: Iterable[int], rest: bytes) -> str:
+    return hashlib.sha256(b"%d %d %d " % (*numbers,) + rest).hexdigest()
 
 
 def _table(spec_fp: str, schema: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -135,7 +135,7 @@ class LocalStorage(Storage):
         except OSError as fault:
             if fault.errno in _DISK_FULL:
                 room = f"it needs {len(data):,} bytes, {shutil.disk_usage(self.url).free:,} are free"
-                text = f"{cause_of(fault)}; {room}: delete other files and run again"
+                text = f"{cause_of(fault)}; {room}: delete other files, or raise the limit (ulimit -f, quota)"
                 raise OSError(fault.errno, text, name) from fault
             raise
 

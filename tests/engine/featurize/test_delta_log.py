@@ -127,6 +127,10 @@ def test_another_writer__is_refused(days, tmp_path):
     with pytest.raises(DeltaError, match="dkfeat"):  # a writer must know the table's features
         DeltaTable(str(target)).optimize.compact()
     assert read(target) == (1, 41)
+    text = log(target, 1).read_text()
+    for changed in (text.replace('"add"', '"adx"', 1), text.replace('"shards":', '"shards":1', 1)):
+        log(target, 1).write_text(changed)
+        assert "_delta_log is damaged" in dkfeat.open_shards(target).verify().problems[0]
 
 
 def without_a_row(text):
@@ -157,7 +161,7 @@ def test_damaged_log__is_found_by_the_next_run_and_by_verify(days, tmp_path, ver
     with pytest.raises(CommitError, match="_delta_log is damaged"):
         featurized(source, target)
     (problem,) = dkfeat.open_shards(target).verify().problems
-    assert "remove the folder _delta_log" in problem
+    assert "Remove the folder _delta_log" in problem
     shutil.rmtree(target / "_delta_log")
     featurized(source, target, delta=True)
     assert read(target) == (1, 82)
