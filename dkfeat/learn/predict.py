@@ -158,7 +158,7 @@ def prediction_schema(model: LinearModel, source: Source, *, scores: bool) -> di
 
 def _named(labels: NDArray[Any], source: Source) -> NDArray[Any]:
     """Return labels as the files have them: words where a source numbers these."""
-    return np.array(source.classes)[labels] if source.classes else labels
+    return np.array(source.classes)[labels] if source.classes and labels.dtype != object else labels
 
 
 def _table(model: LinearModel, values: NDArray[np.float32], *, scores: bool) -> pa.Table:
@@ -375,13 +375,13 @@ def predict_file(
     with _writer(out, dtype, label_dtype if rows.has_labels else None) as write:
         for split in rows.splits():
             for piece in rows.read(split, max_piece_rows=most, checksum=False):
-                predicted = model.label(score_rows(model, rows, piece.block.X))
-                y_true = piece.block.y
+                predicted = model.named(model.label(score_rows(model, rows, piece.block.X)))
+                y_true = _named(piece.block.y, rows)
                 n_rows += predicted.shape[0]
                 if rows.has_labels and model.task in ("binary", "multiclass"):
-                    n_known += int(np.isin(y_true, model.classes).sum())
+                    n_known += int(np.isin(y_true, model.names).sum())
                     n_correct += int(np.count_nonzero(predicted == y_true))
-                write(model.named(predicted), _named(y_true, rows))
+                write(predicted, y_true)
                 unterminated += [split.files[position] for position in piece.unterminated or ()]
                 if piece.rounded is not None and not has_warned:
                     logger.warning("%s", rows.describe_rounded(split.files[piece.rounded.file], piece.rounded))
@@ -452,4 +452,4 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
         raise ConfigError(f"{text}, or pass label=None (--no-label)")
     if not found.is_resolved:
         raise ConfigError(f"the model does not say how its rows were read; give {', '.join(found.unresolved)}")
-    return found
+    return found.replaced(names_labels=True)

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 MOST_LABELS = 10_000
 """Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
-_NOT_OF_ROWS = {"urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes", "encoder", "rows", "y"}
+_NOT_OF_ROWS = {
+    "urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes", "encoder", "names_labels", "rows", "y"
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -249,6 +251,9 @@ class Source(ABC):
     classes: tuple[str, ...] | None = field(default=None, kw_only=True)
     """Words that are labels, in the order of their bytes: shards have their positions. None: labels are numbers; empty:
     words that a scan must find. `labels` with words sets them."""
+    names_labels: bool = field(default=False, kw_only=True, repr=False)
+    """True if rows have words as labels, instead of positions among the `classes`, and may have others; a prediction
+    and an evaluation set it."""
     encoder: Any = field(default=None, kw_only=True, repr=False, compare=False)
     """Encoder, which turns rows into sparse rows of numbers; a run sets it, and its spec has it. Without one, or until
     it is fitted, rows are read as they are."""
@@ -317,6 +322,13 @@ class Source(ABC):
         Numbers of odd values of tables are added to the array `odd`, see `Piece.odd`.
         """
         return replace(block, X=self.encoder.rows_for_map(block.X, odd=odd)) if self.is_encoded else block
+
+    def numbered(self, labels: np.ndarray) -> np.ndarray:
+        """Return labels as numbers: a word as its position among the classes, any other one as their number."""
+        if labels.dtype != object:
+            return labels
+        numbers = {word: number for number, word in enumerate(self.classes or ())}
+        return np.array([numbers.get(word, len(numbers)) for word in labels], np.int64)
 
     @property
     def is_quarantined(self) -> bool:

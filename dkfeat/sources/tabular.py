@@ -347,7 +347,8 @@ def _sha256(block: RowBlock, bad: Sequence[BadRow]) -> str:
     """Compute the SHA-256 of rows as read: counts, label, query id, weight, features, kept columns, bad rows."""
     digest = hashlib.sha256()
     counts = [block.n_rows, block.X.nnz, len(block.y)]
-    arrays: list[Any] = [np.array(counts, np.int64), block.y]
+    labels = _contents(pa.array(block.y, pa.string())) if block.y.dtype == object else [block.y]
+    arrays: list[Any] = [np.array(counts, np.int64), *labels]
     arrays += [array for array in (block.label_offsets, block.qid, block.weight) if array is not None]
     arrays += [*(numbers.astype(np.int64, copy=False) for numbers in (block.X.indptr, block.X.indices)), block.X.data]
     for column in block.kept.values():

@@ -136,3 +136,23 @@ def test_labels__words_are_not_compared_with_numbers(tmp_path):
         dkfeat.evaluate(model, tmp_path / "test")
     with pytest.raises(ConfigError, match=r"labels are words, but the model's are numbers; .*label=None"):
         dkfeat.predict(model, tmp_path / "words.parquet", tmp_path / "predictions", progress=False)
+
+
+def test_labels__words_of_another_format_that_training_rows_lack_are_left_out_as_numbers_are(tmp_path):
+    table = pa.table({"label": ["zero", "one"] * 20, "x": range(40)})
+    model = dkfeat.train(table, map=dkfeat.DartFeatures(n_components=32, random_state=0), progress=False)
+    words = ["new", *["zero", "one"] * 19, "zero"]
+    rows = table.set_column(0, "label", pa.array(words)).to_pylist()
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    source, expected = tmp_path / "rows.jsonl", model.predict(table.select(["x"])).tolist()
+    found = dkfeat.evaluate(model, source, progress=False)
+    counts = dkfeat.predict_file(model, source)
+    dkfeat.predict(model, source, tmp_path / "predictions", progress=False)
+    again = dkfeat.evaluate(model, tmp_path / "predictions", progress=False)
+    right = sum(word == other for word, other in zip(words, expected, strict=True))
+    assert (found.n_rows, found.n_unknown, round(found.summary["accuracy"] * 39)) == (39, 1, right)
+    assert (counts.n_rows, counts.n_known, counts.n_correct) == (40, 39, right)
+    assert (again.summary, again.n_unknown) == (found.summary, 1)
+    stored = parquet.read_table(tmp_path / "predictions/data")
+    assert (stored["label"].to_pylist(), stored["prediction"].to_pylist()) == (words, expected)
+    assert dkfeat.open_shards(tmp_path / "predictions").verify().problems == []

@@ -219,7 +219,7 @@ def run_split(job: Job, split: Split, stopped: Callable[[], bool] = lambda: Fals
         entries.append(entry if piece.lines is None else replace(entry, lines=piece.lines))
         before = [sum(pair) for pair in zip(before, entry.rows_by_file or (entry.rows,), strict=True)]
         if job.keeps_labels:
-            labels = merge_labels(labels, _labels(piece.block.y))
+            labels = merge_labels(labels, _labels(piece.block.y, job.source))
         if len(entries) == 1 and job.weighs_columns:
             shares = column_shares(piece.block.X)
         first_bad = first_bad or next(iter(piece.bad_rows), None)
@@ -330,9 +330,11 @@ def merge_labels(
     return both if len(both) <= MOST_LABELS else None
 
 
-def _labels(y: np.ndarray) -> tuple[int | float, ...] | None:
-    found = np.unique(y)
-    return tuple(found.tolist()) if len(found) <= MOST_LABELS else None
+def _labels(y: np.ndarray, source: Source) -> tuple[int | float, ...] | None:
+    """Return the labels of rows, ascending; None for too many, or for words that are not among the classes."""
+    found = np.unique(source.numbered(y)).tolist()
+    has_others = y.dtype == object and len(source.classes or ()) in found
+    return None if len(found) > MOST_LABELS or has_others else tuple(found)
 
 
 MOST_REJECTED = 1 << 13

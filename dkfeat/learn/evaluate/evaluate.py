@@ -160,7 +160,7 @@ class _CountTask:
             if scores is not None:
                 predicted = model.label(scores)
             probabilities = None if scores is None or not model.has_probabilities else model.probabilities(scores)
-            y = self._numbered(block.y)
+            y = self.source.numbered(block.y)
             if block.label_offsets is not None:  # the indicator matrix, with the model's classes as in `align_labels`
                 present = np.unique(y)
                 y = align_labels(indicator(y, block.label_offsets, present), present, model.classes)
@@ -178,10 +178,6 @@ class _CountTask:
         if "scores" in stored:
             return np.asarray(stored["scores"].flatten().to_numpy()).reshape(-1, model.coef.shape[0]), None
         if model.task != "multilabel":
-            return None, self._numbered(column.to_numpy(zero_copy_only=False))
+            return None, self.source.numbered(column.to_numpy(zero_copy_only=False))
         labels, starts = column.flatten().to_numpy(zero_copy_only=False), column.offsets.to_numpy()
-        return None, indicator(self._numbered(labels), starts - starts[0], model.classes)
-
-    def _numbered(self, labels: Any) -> Any:
-        """Return labels as the model numbers them; predictions store words."""
-        return np.searchsorted(np.array(self.source.classes), labels) if labels.dtype == object else labels
+        return None, indicator(self.source.numbered(labels), starts - starts[0], model.classes)

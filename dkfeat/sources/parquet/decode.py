@@ -101,7 +101,7 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
     if options.multilabel:
         column = column.lists(category)
     if options.classes is not None:
-        return _classes(options.classes, column), column.lengths
+        return _classes(options, column), column.lengths
     kind = column.without_nulls("a null, but each row has a label", category).array.type
     if is_integers(kind) and dtype == "int64":
         labels: NDArray[Any] = column.int64(LABEL_NOT_ALLOWED, '; pass label_dtype="float64" for other labels')
@@ -123,16 +123,22 @@ def decode_labels(options: ParquetOptions, batch: ColumnBatch) -> tuple[NDArray[
     return labels, column.lengths
 
 
-def _classes(classes: Sequence[str], column: Column) -> NDArray[np.int64]:
-    """Return the positions of words among the classes; 0 for all words if these are not known yet."""
+def _classes(options: ParquetOptions, column: Column) -> NDArray[Any]:
+    """Return the positions of words among the classes; 0 for all words if these are not known yet. Or the words."""
     words = column.without_nulls("a null, but each row has a label", "bad label").array
     _check_text(column, 0, len(words))
+    classes = options.classes or ()
+    if options.names_labels:
+        return np.asarray(words.to_numpy(zero_copy_only=False))
     if not classes:
         return np.zeros(len(words), np.int64)
     positions = pc.index_in(words, pa.array(classes, words.type))
     if positions.null_count:
         known = ", ".join(classes[:_SHOWN_ITEMS]) + (", ..." if len(classes) > _SHOWN_ITEMS else "")
-        expected = f"the classes are {known}; a new word needs a new data set or model, see labels= (--labels)"
+        expected = (
+            f"the classes are {known}; set such rows aside by on_bad_row='quarantine' (--on-bad-row quarantine), give "
+            "the rows to evaluate or predict, which need no such class, or make a new data set or model"
+        )
         unknown = positions.is_null().to_numpy(zero_copy_only=False)
         column.raise_first_bad(unknown, words, expected, LABEL_NOT_ALLOWED)
     return positions.to_numpy().astype(np.int64)

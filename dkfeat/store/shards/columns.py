@@ -72,7 +72,7 @@ def to_table(layout: str, block: RowBlock, *, values: bool = True) -> tuple[pa.T
         return block.X, _ROW_OPTIONS
     found: dict[str, pa.Array] = {}
     if block.y is not None:
-        labels = pa.array(np.ascontiguousarray(block.y))
+        labels = pa.array(np.ascontiguousarray(block.y), pa.string() if block.y.dtype == object else None)
         found["label"] = labels if block.label_offsets is None else lists(block.label_offsets, labels)
     if block.qid is not None:
         found["qid"] = pa.array(np.ascontiguousarray(block.qid, dtype=np.int64))

@@ -164,7 +164,7 @@ def test_train__with_init_goes_on_by_its_map_encoder_and_classes(tmp_path):
     for rows, other, words in (
         (night, {"map": gcws(random_state=9)}, "model of init= was made .* map.seed: 11 there, 9 asked; use the same"),
         (night, {"encoder": encoder().fit(night)}, "encoder.knots: a value there, another asked; .* without init="),
-        (night.assign(label="odd"), {}, "row 0, column label: odd, but the classes are high, low; a new word needs"),
+        (night.assign(label="odd"), {}, "row 0, column label: odd, but the classes are high, low; set such rows"),
     ):
         with pytest.raises(DkfeatError, match=words) as caught:
             dkfeat.train(rows, init=first, **other)
