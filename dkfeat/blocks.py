@@ -78,7 +78,8 @@ class RowBlock:
             offsets = offsets[start : max(start, stop) + 1]
             y, offsets = y[offsets[0] : offsets[-1]], offsets - offsets[0]
         else:
-            lists = csr_matrix((np.arange(len(y)), np.arange(len(y)), offsets), shape=(self.n_rows, max(len(y), 1)))[rows]
+            places = np.arange(len(y))  # y may hold words
+            lists = csr_matrix((places, places, offsets), shape=(self.n_rows, max(len(y), 1)))[rows]
             y, offsets = y[lists.data], lists.indptr.astype(np.int64, copy=False)
         if self.kept and not isinstance(rows, slice):
             rows = np.arange(self.n_rows)[rows]

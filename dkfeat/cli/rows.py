@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dkfeat.sources.base import Source
 
 
-OF_RUNS = ("urlpath", "storage_options", "on_bad_row", "max_bad_rows", "kept_types", "classes", "names_labels", "encoder")
+OF_RUNS = ("urlpath", "storage_options", "on_bad_row", "max_bad_rows", "kept_types", "classes", "as_words", "encoder")
 """Fields of sources that other options or the files state."""
 HIDDEN = ("max_line_bytes",)
 ENCODERS = {name: place for name, place in ALL_ENCODERS.items() if name != "text"}

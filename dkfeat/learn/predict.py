@@ -452,4 +452,4 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
         raise ConfigError(f"{text}, or pass label=None (--no-label)")
     if not found.is_resolved:
         raise ConfigError(f"the model does not say how its rows were read; give {', '.join(found.unresolved)}")
-    return found.replaced(names_labels=True)
+    return found.replaced(as_words=True)

@@ -36,7 +36,7 @@ MOST_LABELS = 10_000
 """Maximum number of different labels that are listed."""
 _MOST_FEATURES = 2**63 - 1
 _NOT_OF_ROWS = {
-    "urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes", "encoder", "names_labels", "rows", "y"
+    "urlpath", "storage_options", "on_bad_row", "max_bad_rows", "max_line_bytes", "encoder", "as_words", "rows", "y"
 }  # fmt: skip
 
 
@@ -251,7 +251,7 @@ class Source(ABC):
     classes: tuple[str, ...] | None = field(default=None, kw_only=True)
     """Words that are labels, in the order of their bytes: shards have their positions. None: labels are numbers; empty:
     words that a scan must find. `labels` with words sets them."""
-    names_labels: bool = field(default=False, kw_only=True, repr=False)
+    as_words: bool = field(default=False, kw_only=True, repr=False)
     """True if rows have words as labels, instead of positions among the `classes`, and may have others; a prediction
     and an evaluation set it."""
     encoder: Any = field(default=None, kw_only=True, repr=False, compare=False)

@@ -128,7 +128,7 @@ def _classes(options: ParquetOptions, column: Column) -> NDArray[Any]:
     words = column.without_nulls("a null, but each row has a label", "bad label").array
     _check_text(column, 0, len(words))
     classes = options.classes or ()
-    if options.names_labels:
+    if options.as_words:
         return np.asarray(words.to_numpy(zero_copy_only=False))
     if not classes:
         return np.zeros(len(words), np.int64)
