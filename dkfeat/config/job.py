@@ -225,25 +225,20 @@ class DuplicatesConfig(Settings):
     """Keep all rows that an earlier search into the same folder kept, also if new rows join their groups."""
 
 
-def load_config(path: str | Path, needs: str | None = None) -> JobConfig:
+def load_config(path: str | Path) -> JobConfig:
     """Read a job file.
 
     Parameters
     ----------
     path : str or Path
         YAML file of plain values.
-    needs : str, optional
-        Section that the file must have, such as "featurize". By default none is required.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not YAML of plain values, repeats a key, lacks the section, or holds settings
+        If the file cannot be read, is not YAML of plain values, repeats a key, or holds settings
         that `JobConfig.from_mapping` rejects. The message starts with the file's name.
     """
     content = read_yaml(path, "a job file")
     with errors_at(str(path)):
-        job = JobConfig.from_mapping(content)
-    if needs is not None and not getattr(job, needs):
-        raise ConfigError(f"{path}: lists nothing under `{needs}`")
-    return job
+        return JobConfig.from_mapping(content)

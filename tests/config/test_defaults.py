@@ -83,7 +83,7 @@ def test_conf__every_file_is_right(path, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("run: {memory_limit: 100MiB}", "memory_limit='100MiB', but"),
+        ("{evaluate: [{model: m, shards: s}], run: {memory_limit: 100MiB}}", "memory_limit='100MiB', but"),
         ("featurize: [{source: {urlpath: a}, map: {name: gcws, i_bit: 3}, out: b}]", "did you mean 'i_bits'?"),
         ("featurize: [{source: {urlpath: a}, map: {name: gcws, n_components: 0}, out: b}]", "n_components=0"),
         ("featurize: [{source: {urlpath: a}, map: {name: dart}, encoder: {categories: 3}, out: b}]", "categories=3"),
@@ -109,7 +109,8 @@ def test_dry_run__names_the_file_and_the_mistake(tmp_path, text, words):
 
 def test_dry_run__reads_the_cluster_file(tmp_path):
     (tmp_path / "cluster.yaml").write_text("kind: local\nn_worker: 3")
-    (tmp_path / "job.yaml").write_text(f"run: {{cluster: '{tmp_path}/cluster.yaml'}}")
+    text = f"{{evaluate: [{{model: m, shards: s}}], run: {{cluster: '{tmp_path}/cluster.yaml'}}}}"
+    (tmp_path / "job.yaml").write_text(text)
     told = run("run", tmp_path / "job.yaml", "--dry-run", status=2).stderr
     assert f"{tmp_path}/cluster.yaml: n_worker: unknown key; did you mean 'n_workers'?" in told
 

@@ -37,16 +37,18 @@ Part = TypeVar("Part")
 Result = tuple[dict[str, Any], str]
 
 
-def load_job(path: str, needs: str | None = None) -> config.JobConfig:
+def load_job(path: str, needs: Sequence[str] = ()) -> config.JobConfig:
     """Read a job file, with defaults from Dask's configuration, and check its sources and maps by making them.
 
-    A model that is trained must be saved, unless it is scored and no later step lacks it.
-
-    For the arguments, see `load_config`.
+    Sections that it `needs` must not be empty, nor may all be. A model that is trained must be saved, unless it is
+    scored and no later step lacks it.
     """
     from dkfeat.config.settings import errors_at
 
-    job = config.load_config(path, needs)
+    job = config.load_config(path)
+    empty = [name for name in needs or SECTIONS if not getattr(job, name)]
+    if empty and (needs or len(empty) == len(SECTIONS)):
+        raise ConfigError(f"{path}: lists nothing under `{', '.join(empty)}`")
     for section in ("featurize", "predict", "evaluate"):
         for number, part in enumerate(getattr(job, section)):
             with errors_at(f"{path}: {section}[{number}].source"):
@@ -179,13 +181,9 @@ SECTIONS: dict[str, Callable[[Any, config.RunConfig], Result]] = {
 
 def _run_sections(conf: str, names: Sequence[str]) -> None:
     """Run sections of a job file; without names, those that it has."""
-    job = load_job(conf, needs=names[0] if names else None)
-    present = [name for name in SECTIONS if getattr(job, name)]
-    missing = [name for name in names if name not in present]
-    if missing or not present:
-        raise ConfigError(f"{conf}: lists nothing under `{', '.join(missing or SECTIONS)}`")
+    job = load_job(conf, names)
     progress: Any = progress_of(click.get_current_context(), wanted=job.run.progress)
-    for name in (name for name in present if name in (names or present)):
+    for name in (name for name in SECTIONS if getattr(job, name) and name in (names or SECTIONS)):
         parts: Any = getattr(job, name)
         with _open_runs(replace(job.run, progress=progress), [parts] if name == "train" else parts) as runs:
             for part, run in runs:
@@ -208,8 +206,6 @@ def _check(conf: str) -> Result:
     parts = {name: getattr(job, name) for name in SECTIONS}
     counts = {name: len(part) if isinstance(part, tuple) else int(part is not None) for name, part in parts.items()}
     listed = ", ".join(f"{name} {n}" for name, n in counts.items() if n)
-    if not listed:
-        raise ConfigError(f"{conf}: lists nothing under `{', '.join(SECTIONS)}`")
     return {"file": conf, **counts}, f"{conf}: valid job file with {listed}"
 
 
@@ -233,7 +229,7 @@ def _run_nightly(conf: str, log: LogLines) -> int:
         their targets; else 0.
     """
     began = time.monotonic()
-    job = load_job(conf, needs="featurize")
+    job = load_job(conf, needs=["featurize"])
     progress: Any = log.progress if job.run.progress else False
     waiting: set[str] = set()
     with _open_runs(replace(job.run, progress=progress), job.featurize) as parts:
