@@ -224,6 +224,8 @@ def read_yaml(path: str | Path, kind: str) -> Any:
             return super().construct_scalar(node)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            for key, _ in node.value:  # yes, no, on and off are words
+                key.tag = _TEXT if key.tag == _BOOL else key.tag
             keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGE]
             for index, key in enumerate(keys):
                 if key in keys[:index]:
@@ -243,5 +245,5 @@ def read_yaml(path: str | Path, kind: str) -> Any:
     return {} if content is None else content
 
 
-_MERGE = "tag:yaml.org,2002:merge"
+_MERGE, _TEXT, _BOOL = (f"tag:yaml.org,2002:{name}" for name in ("merge", "str", "bool"))
 _OF_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")

@@ -14,6 +14,8 @@ CLASS_LOSSES = ("squared_hinge", "hinge", "log_loss")
 REAL_LOSSES = ("squared_error", "huber")
 """Losses for regression, the default first."""
 TASKS = ("auto", "classification", "regression")
+LEAST_WEIGHT, MOST_WEIGHT = 1e-60, 1e60
+"""Bounds of class weights and of row weights that are not 0: products of their squares then stay within float64."""
 DEFAULT_C = (0.01, 0.1, 1.0, 10.0, 100.0)
 C_TEXT = ",".join(f"{C:g}" for C in DEFAULT_C)
 """The value of `DEFAULT_C` as the command line takes it."""
@@ -71,8 +73,8 @@ class SGD(Settings):
         Kind of labels; "auto": classes, unless the loss is one for regression. Shards with lists of labels give one
         model for each label, trained against the rest.
     class_weight : "balanced" or mapping of label to float, optional
-        Weight of the rows of each class; 1 for labels that are not in the mapping. "balanced" sets weights in inverse
-        proportion to the number of rows of the class, 1 on average.
+        Weight of the rows of each class, such as ``{"yes": 3}``; 1 for labels that are not in the mapping. "balanced"
+        sets weights in inverse proportion to the number of rows of the class, 1 on average.
 
     Raises
     ------
@@ -100,7 +102,7 @@ class SGD(Settings):
     loaders: Positive = 1
     parts: Positive | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    class_weight: str | Mapping[str, Any] | None = None
+    class_weight: Any = None
 
     def __post_init__(self) -> None:
         from dkfeat.validation import check_choice, check_integer, check_real
@@ -109,6 +111,7 @@ class SGD(Settings):
         check_choice(self.task, "task", TASKS)
         losses = CLASS_LOSSES + REAL_LOSSES
         _set(self, loss=_checked(self.loss, "loss", lambda item: check_choice(item, "loss", losses)))
+        _set(self, class_weight=_class_weight(self.class_weight))
         _set(self, alpha=_checked(self.alpha, "alpha", lambda item: check_real(item, "alpha", above=0)))
         for name in ("epochs", "patience", "shuffle_rows", "loaders", "parts"):
             value = getattr(self, name)
@@ -159,7 +162,7 @@ class Liblinear(Settings):
     C: float | Sequence[float] = DEFAULT_C
     validation_fraction: float = 0.1
     task: Literal["auto", "classification", "regression"] = "auto"
-    class_weight: str | Mapping[str, Any] | None = None
+    class_weight: Any = None
 
     def __post_init__(self) -> None:
         from dkfeat.validation import check_choice
@@ -170,6 +173,7 @@ class Liblinear(Settings):
         if not isinstance(self.loss, str):
             raise ConfigError(foreign_options(["several losses"]))
         check_choice(self.loss, "loss", CLASS_LOSSES)
+        _set(self, class_weight=_class_weight(self.class_weight))
         grid = as_grid(self.C, "C")
         _set(self, C=grid if len(grid) > 1 else grid[0], validation_fraction=check_fraction(self.validation_fraction))
 
@@ -303,6 +307,28 @@ def _checked(given: Any, name: str, check: Callable[[Any], Any]) -> Any:
     if not items or len(set(items)) < len(items):
         raise ConfigError(f"{name}={given!r}, but it must be one value or several different ones")
     return tuple(check(item) for item in items)
+
+
+def _class_weight(given: Any) -> str | dict[str, float] | None:
+    """Check class weights, and return them by the labels as text."""
+    from dkfeat.messages import show_label
+    from dkfeat.validation import as_label, check_real
+
+    if given is None or (isinstance(given, str) and given == "balanced"):
+        return given
+    if not isinstance(given, Mapping):
+        form = "a mapping of labels to weights, such as {1: 3} or {'yes': 3}"
+        raise ConfigError(f"class_weight={given!r:.100}, but it must be 'balanced' or {form}")
+    weights: dict[str, float] = {}
+    for label, weight in given.items():
+        try:
+            name = label if isinstance(label, str) else show_label(as_label(label))
+        except (TypeError, ValueError):
+            raise ConfigError(f"class_weight names {label!r:.100}, but labels are numbers or words") from None
+        if name in weights:
+            raise ConfigError(f"class_weight gives the label {name} twice; give each label one weight")
+        weights[name] = check_real(weight, f"class_weight of {label}", low=LEAST_WEIGHT, high=MOST_WEIGHT)
+    return weights
 
 
 def foreign_options(names: Sequence[str]) -> str:

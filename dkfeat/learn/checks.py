@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dkfeat.config.train import REAL_LOSSES
+from dkfeat.config.train import LEAST_WEIGHT, MOST_WEIGHT, REAL_LOSSES
 from dkfeat.errors import ConfigError, InputError, PlanError, SpecConflictError
-from dkfeat.messages import counted, show_bytes, show_label
+from dkfeat.messages import counted, show_bytes
 from dkfeat.store.manifest.manifest import labels_named
 from dkfeat.store.manifest.metadata import differences
-from dkfeat.validation import as_label, check_choice, check_real
+from dkfeat.validation import as_label, check_choice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-LEAST_WEIGHT, MOST_WEIGHT = 1e-60, 1e60
-"""Bounds of class weights and of row weights that are not 0: products of their squares then stay within float64."""
 MOST_LABEL = 1e37
 """Largest label of a regression; predictions, which may be larger than the labels, are float32."""
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -147,61 +146,44 @@ def check_several_classes(classes: Sequence[Any], n_rows: int) -> None:
         raise InputError(f"a classifier needs labels of two classes or more; all {n_rows:,} rows have the label {only}")
 
 
-def check_class_weight(given: Any) -> str | dict[str, float] | None:
-    """Check class weights and return them by the names of labels; return "balanced" and None unchanged.
-
-    Examples
-    --------
-    >>> check_class_weight({1: 2, "2.5": 0.5})
-    {'1': 2.0, '2.5': 0.5}
-    """
-    if given is None or given == "balanced":
-        return given
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"class_weight={given!r}, but it must be 'balanced' or a mapping of labels to weights")
-    weights: dict[str, float] = {}
-    for label, weight in given.items():
-        try:
-            name = show_label(as_label(label))
-        except (TypeError, ValueError):
-            raise ConfigError(f"class_weight names {label!r}, but labels are numbers") from None
-        if name in weights:
-            raise ConfigError(f"class_weight gives the label {name} twice; give each label one weight")
-        weights[name] = check_real(weight, f"class_weight of {label}", low=LEAST_WEIGHT, high=MOST_WEIGHT)
-    return weights
-
-
 def class_weights(
-    given: str | Mapping[str, float] | None, classes: NDArray[Any], counts: NDArray[np.int64]
+    given: str | Mapping[str, float] | None, names: Sequence[Any], counts: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Compute the weight of each class from the result of `check_class_weight`; None if all are 1.
+    """Compute the weight of each class from the option of a solver; None if all are 1.
 
     Parameters
     ----------
     given : "balanced", mapping of str to float, or None
-    classes : ndarray of shape (n_classes,)
+    names : sequence of n_classes numbers or words
+        Classes, as `labels_named` gives them.
     counts : ndarray of shape (n_classes,)
         Rows of each class.
 
     Examples
     --------
-    >>> class_weights("balanced", np.array([3, 4]), np.array([10, 30])).round(2).tolist()
+    >>> class_weights("balanced", [3, 4], np.array([10, 30])).round(2).tolist()
     [2.0, 0.67]
-    >>> class_weights({"4": 5.0}, np.array([3, 4]), np.array([10, 30])).tolist()
+    >>> class_weights({"yes": 5.0}, ["no", "yes"], np.array([10, 30])).tolist()
     [1.0, 5.0]
     """
     if given is None:
         return None
     if isinstance(given, str):
         return np.asarray(counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), dtype=np.float64)
-    weights = np.ones(len(classes))
+    numbers = {name: number for number, name in enumerate(names)}  # of Python, which compare exactly
+    weights: dict[int, float] = {}
     for label, weight in given.items():
-        found = np.flatnonzero(classes.astype(object) == as_label(label))  # as Python numbers, which compare exactly
-        if not len(found):
-            some = ", ".join(str(value) for value in classes[:10].tolist())
+        name: Any = label
+        if not isinstance(names[0], str):
+            with suppress(ValueError):
+                name = as_label(label)
+        if name not in numbers:
+            some = ", ".join(map(str, names[:10]))
             raise ConfigError(f"class_weight names the label {label}, but the classes are {some}")
-        weights[found] = weight
-    return weights
+        if numbers[name] in weights:
+            raise ConfigError(f"class_weight gives the label {name} twice; give each label one weight")
+        weights[numbers[name]] = weight
+    return np.array([weights.get(number, 1.0) for number in range(len(names))])
 
 
 def check_continues(model: Any, data: Any, where: str) -> None:

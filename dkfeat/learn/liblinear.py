@@ -19,7 +19,6 @@ from dkfeat.config.train import Liblinear, as_grid
 from dkfeat.engine.progress import Progress
 from dkfeat.errors import ConfigError, InputError
 from dkfeat.learn.checks import (
-    check_class_weight,
     check_fits,
     check_row_weights,
     class_weights,
@@ -30,6 +29,7 @@ from dkfeat.learn.checks import (
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.scores import Score, predictions_of
 from dkfeat.learn.sgd.rows import is_held_out, labelled_batches
+from dkfeat.store.manifest.manifest import labels_named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,7 +81,6 @@ def train_liblinear(
     that the same C suits every map. The scale is folded into the weights of the model.
     """
     grid = as_grid(solver.C, "C")
-    class_weight = check_class_weight(solver.class_weight)
     task = task_of(data, "classification")
     if task == "multilabel":
         raise ConfigError(
@@ -90,7 +89,9 @@ def train_liblinear(
     classes = classes_of(data, task)
     advice = 'train with solver="sgd", which reads shard by shard, or lower n_components'
     check_fits(needed_bytes(data, len(classes), grid=len(grid) > 1), "LIBLINEAR", advice)
-    class_weights(class_weight, classes, np.ones(len(classes), np.int64))  # names of labels are checked before reading
+    of_class, names = solver.class_weight, labels_named(classes.tolist(), data.spec["input"])
+    if isinstance(of_class, Mapping):  # its labels are checked before reading
+        of_class = class_weights(of_class, names, np.empty(0, np.int64))
     features, y, *weights = data.to_scipy(weight="weight" in data.manifest.schema)
     scale = unit_scale(data.map)
     X = scaled_rows(features, scale)
@@ -105,7 +106,7 @@ def train_liblinear(
 
     C = grid[0]
     weight = _relative(weights[0]) if weights else None
-    options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight, "class_weight": class_weight}
+    options: dict[str, Any] = {"loss": solver.loss, "seed": seed, "weight": weight, "class_weight": of_class}
     entries: list[Mapping[str, Any]] = []
     if len(grid) > 1:
         held = split_held_out(y, solver.validation_fraction, seed)
@@ -269,7 +270,7 @@ def fit_c(
     loss: str,
     seed: int,
     weight: NDArray[np.float64] | None = None,
-    class_weight: str | Mapping[str, float] | None = None,
+    class_weight: str | NDArray[np.float64] | None = None,
 ) -> LinearFit:
     """Fit a linear classifier.
 
@@ -286,12 +287,12 @@ def fit_c(
         Seed of LIBLINEAR.
     weight : ndarray of shape (n_samples,) or None
         Weights of the rows.
-    class_weight : "balanced", mapping of str to float, or None
-        As `check_class_weight` returns it.
+    class_weight : "balanced", ndarray of shape (n_classes,), or None
+        Weight of each class.
     """
     shared: dict[str, Any] = {"C": C, "max_iter": MAX_ITERATIONS, "random_state": seed % 2**32}
     classes, numbers, counts = np.unique(y, return_inverse=True, return_counts=True)
-    of_class = class_weights(class_weight, classes, counts)
+    of_class = class_weights(class_weight, [], counts) if isinstance(class_weight, str) else class_weight
     if of_class is not None:
         weight = of_class[numbers] if weight is None else weight * of_class[numbers]
     if loss == "log_loss":

@@ -22,7 +22,6 @@ from dkfeat.blocks import PackedCodes
 from dkfeat.canonical import dumps, parse_object, typed
 from dkfeat.errors import ConfigError, InputError, ShardError, SourceNotFoundError, SpecConflictError
 from dkfeat.filesystems.urls import local_path
-from dkfeat.learn.checks import check_class_weight
 from dkfeat.learn.scores import Entry, Score, predictions_of
 from dkfeat.messages import counted
 from dkfeat.store.manifest.manifest import columns_besides_features
@@ -158,8 +157,6 @@ def settings_of(solver: SGD | Liblinear, seed: int) -> dict[str, Any]:
     """Return the options of a training that determine its model besides the rows, for ``model.training``."""
     options = {item.name: (getattr(solver, item.name), item.default) for item in fields(solver)} | {"loaders": (1, 1)}
     given = {name: value for name, (value, default) in options.items() if value != default}
-    if "class_weight" in given:
-        given["class_weight"] = check_class_weight(solver.class_weight)  # in types of JSON
     return {"settings": {"solver": type(solver).__name__.lower(), "random_state": seed, **given}}
 
 

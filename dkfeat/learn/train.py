@@ -22,7 +22,6 @@ from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
 from dkfeat.learn.checks import (
-    check_class_weight,
     check_continues,
     check_fits,
     check_same_features,
@@ -39,6 +38,7 @@ from dkfeat.learn.sgd.parallel import Averaging, count_parts
 from dkfeat.learn.sgd.rows import TrainingRows, batch_rows, labelled_batches
 from dkfeat.messages import counted, logger_of
 from dkfeat.store.commit.run_log import read_logs, recorded_shares
+from dkfeat.store.manifest.manifest import labels_named
 from dkfeat.validation import check_choice, check_seed
 
 if TYPE_CHECKING:
@@ -400,7 +400,8 @@ def _descent_config(job: TrainingJob, rows: TrainingRows) -> DescentConfig:
     facts: dict[str, Any] = {}
     if job.task == "regression" or job.held_out or job.solver.class_weight or rows.is_weighted:
         found = rows.statistics(job.classes)
-        weights = class_weights(job.solver.class_weight, job.classes, found.class_counts)
+        names = labels_named(job.classes.tolist(), job.data.spec["input"])
+        weights = class_weights(job.solver.class_weight, names, found.class_counts)
         facts = {
             "class_weights": weights,
             "typical_weight": found.typical_weight(weights),
@@ -442,7 +443,6 @@ def _resolved(data: ShardDataset, solver: SGD, init: LinearModel | None = None) 
     InputError
         If the shards hold no rows, no labels, or rows of one class only.
     """
-    weights = check_class_weight(solver.class_weight)
     if init is not None:
         kind: Any = "regression" if init.task == "regression" else "classification"
         loss, epochs = solver.loss or init.training.get("loss"), solver.epochs or FEWEST_EPOCHS
@@ -458,12 +458,12 @@ def _resolved(data: ShardDataset, solver: SGD, init: LinearModel | None = None) 
     if strange:
         kind = "a regression" if task == "regression" else "classes"
         raise ConfigError(f"loss={strange[0]!r} is not a loss for {kind}; choose from {', '.join(fit)}")
-    if weights is not None and task in ("regression", "multilabel"):
+    if solver.class_weight is not None and task in ("regression", "multilabel"):
         rows = "rows of a regression" if task == "regression" else "rows with lists of labels"
-        raise ConfigError(f"class_weight={weights!r}, but {rows} have no single class; leave it out")
+        raise ConfigError(f"class_weight={solver.class_weight!r}, but {rows} have no single class; leave it out")
     n_classes = 1 if init is not None else max(1, len(classes_of(data, task)))
     epochs = default_epochs(data.n_rows, n_classes) if solver.epochs is None else solver.epochs
-    return task, replace(solver, loss=losses, epochs=epochs, class_weight=weights)
+    return task, replace(solver, loss=losses, epochs=epochs)
 
 
 def default_epochs(n_rows: int, n_classes: int) -> int:

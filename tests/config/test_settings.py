@@ -272,3 +272,12 @@ def test_options__have_the_same_defaults_everywhere(name, configs, words):
 def test_build_rows__options_of_the_store_reach_a_model_beside_any_rows(rows):
     part = EvaluateConfig.from_mapping({"model": "s3://bucket/model", "storage_options": {"anon": True}, **rows})
     assert build_rows(part)["storage_options"] == {"anon": True}
+
+
+def test_class_weight__takes_plain_keys_of_yaml(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("train: {shards: a, class_weight: {0: 3, yes: 2, 1.5: 1}}")
+    assert load_config(path).train.solver.class_weight == {"0": 3.0, "yes": 2.0, "1.5": 1.0}
+    path.write_text("train: {shards: a, class_weight: u=3}")
+    with pytest.raises(ConfigError, match=r"train: class_weight='u=3', but .* such as \{1: 3\} or \{'yes': 3\}"):
+        load_config(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from dkfeat.cli import cli
 from dkfeat.cli.commands.run import build_source
 from dkfeat.config import SourceConfig
 from dkfeat.errors import ConfigError, SpecConflictError
-from dkfeat.learn.checks import check_class_weight, class_weights
+from dkfeat.learn.checks import class_weights
 from dkfeat.learn.model import load_model
 from dkfeat.learn.predict import predict_file
 from dkfeat.store.manifest.manifest import labels_shown
@@ -101,9 +102,9 @@ def test_exact_labels__parquet_files_of_two_types(tmp_path):
 
 @pytest.mark.parametrize("label", [LARGE + 1, 10**400], ids=["2^53+1", "10^400"])
 def test_exact_labels__class_weight_of_an_integer_that_is_no_float64_class(label):
-    classes = np.array([0.5, LARGE])
+    weights = dkfeat.SGD(class_weight={label: 2}).class_weight
     with pytest.raises(ConfigError, match=f"names the label {label}, but the classes are 0.5"):
-        class_weights(check_class_weight({label: 2}), classes, np.ones(2, np.int64))
+        class_weights(weights, [0.5, float(LARGE)], np.ones(2, np.int64))
 
 
 def test_exact_labels__declared_on_the_command_line_and_in_job_files(tmp_path):
@@ -156,3 +157,15 @@ def test_labels__words_of_another_format_that_training_rows_lack_are_left_out_as
     stored = parquet.read_table(tmp_path / "predictions/data")
     assert (stored["label"].to_pylist(), stored["prediction"].to_pylist()) == (words, expected)
     assert dkfeat.open_shards(tmp_path / "predictions").verify().problems == []
+
+
+@pytest.mark.parametrize("solver", [dkfeat.SGD, dkfeat.Liblinear])
+def test_labels__class_weights_name_words(solver):
+    table = pa.table({"label": ["01", "1=1"] * 20, "x": [*range(20)] * 2})
+    numbers = table.set_column(0, "label", pa.array([0, 1] * 20))
+    fit = partial(dkfeat.train, map=dkfeat.DartFeatures(n_components=32, random_state=0), progress=False)
+    by_word, by_number = fit(table, solver(class_weight={"1=1": 3})), fit(numbers, solver(class_weight={1: 3}))
+    assert np.array_equal(by_word.coef, by_number.coef)
+    assert not np.array_equal(by_word.coef, fit(table, solver()).coef)
+    with pytest.raises(ConfigError, match="class_weight names the label 1, but the classes are 01, 1=1"):
+        fit(table, solver(class_weight={1: 3}))

@@ -159,14 +159,14 @@ def _class_weight(given: tuple[str, ...]) -> str | dict[str, float] | None:
         return "balanced"
     weights: dict[str, float] = {}
     for item in given:
-        label, _, weight = item.partition("=")
+        label, equals, weight = item.rpartition("=")
         if label in weights:
             raise click.UsageError(f"--class-weight gives the label {label} twice; give each label one weight")
         try:
-            weights[label] = read_number(weight, float)
+            weights[label] = read_number(weight if equals else "", float)
         except ValueError:
             raise click.UsageError(
-                f"--class-weight {item}: expected LABEL=WEIGHT such as 1=2.5, or balanced alone"
+                f"--class-weight {item}: expected LABEL=WEIGHT such as 1=2.5 or yes=3, or balanced alone"
             ) from None
     return weights or None
 

@@ -140,10 +140,11 @@ def test_class_weight__balanced_is_in_inverse_proportion_to_rows():
     ("given", "words"),
     [
         ("even", "class_weight='even'"),
-        ({"a": 1}, "labels are numbers"),
+        ({"a": 1}, "names the label a, but the classes are 3, 4"),
         ({3: 0}, "class_weight of 3"),
         ({3: 1e160}, r"class_weight of 3=1e\+160, but it must be from 1e-60 to 1e\+60"),
         ({"3": 1, 3.0: 2}, "class_weight gives the label 3 twice"),
+        ({"3": 1, "3.0": 2}, "class_weight gives the label 3 twice"),
         ({8: 1}, "names the label 8, but the classes are 3, 4"),
     ],
 )
