@@ -16,6 +16,7 @@ all three; pyproject.toml selects ``quick or not slow``.
 
 from __future__ import annotations
 
+import gc
 import os
 import tracemalloc
 from collections import Counter, defaultdict
@@ -33,8 +34,8 @@ from tests.faults.catalogue import CASES
 # Their time, which depends on the machine, decides nothing, and examples may share a folder.
 UNCHECKED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 EXAMPLES = {"deadline": None, "database": None, "print_blob": True, "suppress_health_check": UNCHECKED}
-# The same examples in each run.
-settings.register_profile("dkfeat", derandomize=True, **EXAMPLES)
+# The same examples in each run, of which more would find nothing new the next time.
+settings.register_profile("dkfeat", derandomize=True, max_examples=30, **EXAMPLES)
 # Other examples in each run, which --hypothesis-seed repeats: make test-slow
 settings.register_profile("random", derandomize=False, **EXAMPLES)
 settings.load_profile("dkfeat")
@@ -56,6 +57,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         raise pytest.UsageError(
             f"{item.nodeid}: tests/data/fault_cases.txt has no case {', '.join(sorted(map(str, unknown)))}"
         )
+
+
+def pytest_collection() -> None:
+    """Look for no garbage while tests are collected: what is made then stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among the collected tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
@@ -156,9 +168,13 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, tiny_rows) -> Path:
 @pytest.fixture(scope="session")
 def cluster_client() -> Iterator[object]:
     """Client of one embedded cluster of two worker processes for the whole session."""
+    import dask
+
     from dkfeat.engine.clusters.local import local_cluster
 
-    with local_cluster(n_workers=2, threads_per_worker=1) as client:
+    # it waits most of the time, and looks at itself fifty times a second otherwise
+    rarely = {"distributed.admin.tick.interval": "2s", "distributed.admin.system-monitor.interval": "60s"}
+    with dask.config.set(rarely), local_cluster(n_workers=2, threads_per_worker=1) as client:
         yield client
 
 

@@ -15,6 +15,7 @@ from dkfeat.cli import cli
 from dkfeat.errors import SpecConflictError
 
 ROWS = "".join(f"{'+-'[n % 2]}1 {1 + n % 2}:{1 + n % 5} {3 + n % 7}:1\n" for n in range(60))
+COMPARE = "compare rows.svm --maps gcws --k 8 --C 1 --no-linear --no-exact"
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +167,8 @@ def test_neighbors__write_into_no_source(made, monkeypatch, command, out):
         ("labels.csv", "predict model rows.svm"),
         ("page.html", "report shards"),
         ("evaluation.html", "evaluate model rows.svm"),
-        ("roc.png", "evaluate model rows.svm"),
-        ("comparison.json", "compare rows.svm --maps gcws --k 8 --C 1 --no-linear --no-exact"),
+        pytest.param("roc.png", "evaluate model rows.svm", marks=pytest.mark.slow),
+        pytest.param("comparison.json", COMPARE, marks=pytest.mark.slow),
     ],
 )
 def test_commands__replace_a_file_of_others_on_request_alone(made, tmp_path, monkeypatch, name, command):

@@ -85,12 +85,13 @@ ARITHMETIC = ["convolution", "hadamard", "weights"]
 
 
 @pytest.mark.fault("D-06")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        pytest.param(AVX2, [*ARITHMETIC, "samples"], marks=pytest.mark.slow),
-        pytest.param({"NUMBA_CPU_NAME": "generic"}, [*ARITHMETIC, "signs", "samples"], marks=pytest.mark.slow),
-        pytest.param({"NUMBA_DISABLE_JIT": "1"}, ARITHMETIC, marks=pytest.mark.slow),
+        (AVX2, [*ARITHMETIC, "samples"]),
+        ({"NUMBA_CPU_NAME": "generic"}, [*ARITHMETIC, "signs", "samples"]),
+        ({"NUMBA_DISABLE_JIT": "1"}, ARITHMETIC),
         pytest.param(
             AVX2,
             ["products"],

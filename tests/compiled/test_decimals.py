@@ -15,6 +15,8 @@ from dkfeat.compiled.decimals import (
 )
 from tests.sources.strategies import numerals
 
+MANY = settings(max_examples=10 * settings.default.max_examples)
+
 
 def read(text: str, after: str = "\n"):
     data = np.frombuffer((text + after).encode() + bytes(16), np.uint8)
@@ -35,7 +37,7 @@ def assert_as_python(text: str) -> None:
 
 
 @given(numerals())
-@settings(max_examples=1000)
+@MANY
 @example("17.065995780200002000000")
 @example("0." + "0" * 400 + "1e400")
 @example("1" + "0" * 400 + "e-400")
@@ -46,7 +48,7 @@ def test_numbers__equal_python_to_the_last_bit(text):
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 17))
-@settings(max_examples=1000)
+@MANY
 def test_floats__any_bits_in_any_length(pattern, digits):
     x = struct.unpack("<d", struct.pack("<Q", pattern))[0]
     if np.isfinite(x):

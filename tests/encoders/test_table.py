@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -30,7 +30,6 @@ from dkfeat.compiled.tables import hash_bytes
 from dkfeat.errors import ConfigError, InputError, SpecConflictError
 from tests.reference.tables import circles, gower, scaled_ranks, signed_ranks, slot, xxh64
 
-PATIENT = settings(max_examples=25)  # the first call compiles
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 WORDS = st.text(st.characters(codec="utf-8"), max_size=40)
 MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1))
@@ -86,7 +85,6 @@ def test_hash__is_xxh64(text, known):
     assert int(hash_bytes(held.ctypes.data, len(text))) == xxh64(text) == known
 
 
-@PATIENT
 @given(st.lists(WORDS, min_size=2, max_size=5, unique=True))
 def test_categories__are_hashes_of_their_text(words):
     assert [list(row) for row in values_of(pa.table({"x": words}), "x")] == [[slot(word)] for word in words]
@@ -127,7 +125,6 @@ def test_table__has_these_coordinates_for_ever():
     assert digest == "c8cbc69095b2cbdc66dcd13e6137efaab0faa853522880c9bd84f08e825994a1"
 
 
-@PATIENT
 @given(cuts=st.lists(st.integers(0, 300), max_size=6))
 def test_rows__do_not_depend_on_blocks(cuts):
     table = some_table()
@@ -170,7 +167,6 @@ def test_frames__are_equal(frame):
     assert_same(fitted(frame(table)).transform(table), fitted(table).transform(table))
 
 
-@PATIENT
 @given(st.lists(st.none() | NUMBERS, min_size=3, max_size=30))
 def test_numbers__of_equal_value_are_equal_in_all_types(numbers):
     assume(len(set(numbers)) > 1)
@@ -191,7 +187,6 @@ def test_numbers__of_equal_value_are_equal_in_all_types(numbers):
         assert_same(encoder.transform(with_types(few, {"x": kind})), encoder.transform(few))
 
 
-@PATIENT
 @given(st.integers(0, 99), st.sampled_from([lambda x: x * 3, np.cbrt, np.sinh, lambda x: np.exp(x) - 1]))
 def test_increasing_functions__change_no_bit(seed, function):
     rng = np.random.default_rng(seed)
@@ -204,7 +199,6 @@ def test_increasing_functions__change_no_bit(seed, function):
     assert_same(*(encoder.transform(table) for encoder, table in zip(encoders, tables, strict=True)))
 
 
-@PATIENT
 @given(st.data())
 def test_kernel__is_that_of_gower(data):
     n = data.draw(st.integers(4, 40))
@@ -217,7 +211,6 @@ def test_kernel__is_that_of_gower(data):
     assert np.allclose(kernels.gmm(fitted(table).transform(table)), s / (2 - s), atol=1e-6)
 
 
-@PATIENT
 @given(st.lists(st.integers(-4, 4), min_size=4, max_size=40))
 def test_ranks__are_those_of_the_drawn_rows(numbers):
     x = np.array(numbers, float)
@@ -270,7 +263,6 @@ def test_drift__is_odd_values_that_were_seldom_when_drawn():
     assert columns.drift(np.array([[50, 50], [0, 0]]), 99) == []
 
 
-@PATIENT
 @given(st.lists(MOMENTS, min_size=3, max_size=20))
 def test_dates__have_a_rank_and_places_on_circles(moments):
     assume(
@@ -314,7 +306,6 @@ def test_missing__has_a_coordinate_if_asked():
     assert fitted(table, missing="indicator").transform(empty).nnz == 2 * table.num_columns
 
 
-@PATIENT
 @given(st.lists(st.sampled_from(["a", "b", "new", "newer"]), min_size=2, max_size=6))
 def test_categories__that_fit_has_not_seen_never_raise_a_similarity(words):
     table = pa.table({str(i): ["a", "b"] for i in range(len(words))})

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -65,7 +65,6 @@ def test_classes__are_those_of_python_for_the_characters_that_it_knows():
     assert [hex(code) for code, kind in zip(known, found, strict=True) if kind != plain.kind(chr(code))] == []
 
 
-@settings(max_examples=150)
 @given(
     texts=st.lists(st.none() | WRITING, min_size=1, max_size=4),
     unit=st.sampled_from(["word", "char"]),

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
@@ -171,7 +171,6 @@ def test_evaluate__what_cannot_be_compared(trained, tmp_path):
         evaluated(folder / "model", source.replaced(n_features=12))
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(width=32, allow_nan=False, allow_infinity=False), st.booleans()), max_size=60),
     st.integers(2, 12),

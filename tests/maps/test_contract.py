@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -27,7 +27,6 @@ from tests.cli.test_commands import run
 from tests.conftest import peak_bytes
 from tests.maps.small import FEATURE_MAPS, has, rows_for, small_map
 
-PATIENT = settings(max_examples=25)  # the first call compiles
 COLUMNS = 11
 MAPS = [pytest.param(cls, id=name) for name, cls in FEATURE_MAPS.items()]
 SIZED = [pytest.param(cls, id=name) for name, cls in FEATURE_MAPS.items() if has(cls, "n_components")]
@@ -89,7 +88,6 @@ def test_map__keeps_scikit_learns_rules(estimator, check):
 
 @pytest.mark.fault("D-04")
 @pytest.mark.parametrize("cls", MAPS)
-@PATIENT
 @given(cuts=st.lists(st.integers(0, 40), max_size=6))
 def test_map__features_do_not_depend_on_the_partition(cls, cuts):
     X, features = some_rows(cls), fitted(cls)

@@ -74,6 +74,7 @@ def test_duplicates__bad_options(options, status, message, folder):
     assert message in find(folder, *options, status=status).stderr
 
 
+@pytest.mark.slow
 def test_duplicates__do_not_load_scikit_learn(folder):
     code = (
         "import sys; from dkfeat.neighbors import drop_duplicates, duplicates; none = {'progress': False}; "

@@ -170,7 +170,7 @@ EXACT = ["read rows", "compare exactly"]
 STAGES = ["compare", "group", "write pairs", "hash", "merge", "find copies", "merge pairs", *EXACT, "write groups"]
 
 
-@pytest.mark.parametrize("stage", first_quick(STAGES, 3))
+@pytest.mark.parametrize("stage", first_quick(STAGES, 2))
 def test_interrupted_search__continues_with_the_same_bytes(stage, folder, tmp_path, monkeypatch):
     shards = dkfeat.open_shards(folder / "shards")
     monkeypatch.setattr(stages, "RUN_ROWS", 1)

@@ -15,7 +15,7 @@ N_SEEDS, N_COMPONENTS = 20, 520  # two tiles
 TRIALS = N_SEEDS * N_COMPONENTS
 APART = 2**20  # columns of different pairs are different, so that pairs are independent
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="large counts")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(numba.config.DISABLE_JIT, reason="large counts")]
 
 
 def entries(rows):
@@ -67,7 +67,6 @@ def agreement():
     return similarities(*zip(*pairs, strict=True)), same, codes
 
 
-@pytest.mark.slow
 def test_law__pairs_cover_all_similarities(agreement):
     assert len(agreement[0]) == 250
     assert_cover(agreement[0])

@@ -6,7 +6,7 @@ Seeds are fixed. Each test of the law says how often a correct program with fres
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkfeat.compiled.sampling import minhash
@@ -33,7 +33,6 @@ def encode(sets, k, seed, bits, dtype=np.int64):
     return [None if is_empty else row for row, is_empty in zip(found, empty, strict=True)]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.integers(0, 30) | st.integers(0, 2**62 - 1), max_size=40), min_size=1, max_size=3),
     st.sampled_from([1, 2, 3, 15, 16, 17, 64, 100]),

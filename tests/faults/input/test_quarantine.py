@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dkfeat
@@ -128,7 +128,6 @@ def test_quarantine__never_of_a_broken_stream_or_a_line_beyond_the_bound(tmp_pat
     end=st.sampled_from(["", "\n", "\r\n"]),
     ending=st.sampled_from([".svm", ".svm.gz"]),
 )
-@settings(max_examples=60)
 def test_quarantine__same_rows_and_records_for_any_cut(tmp_path, bad, blocksize, window, most, step, rows, end, ending):
     rows_text = mixed(30, bad)
     path = written(tmp_path / f"rows{ending}", rows_text, end)

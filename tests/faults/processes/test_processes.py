@@ -473,13 +473,13 @@ def test_error_that_does_not_travel__arrives(cluster_client):
 @pytest.mark.fault("P-12", "X-10")
 def test_error_of_many_characters__is_shown_cut(monkeypatch):
     def fail(*_, **__):
-        raise ValueError("on purpose \x1b[2J" + 50_000_000 * "x")
+        raise ValueError("on purpose \x1b[2J" + 5_000_000 * "x")
 
     monkeypatch.setattr("dkfeat.engine.dataset.dataset.open_shards", fail)
     outcome = CliRunner().invoke(cli, ["verify", "somewhere"])
     assert outcome.exit_code == 1
     assert "on purpose" in outcome.stderr
-    assert "50,000,0" in outcome.stderr
+    assert "5,000,0" in outcome.stderr
     assert "\x1b" not in outcome.stderr
     assert len(outcome.stderr) < 50_000
 
@@ -497,7 +497,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "where",
     [
-        pytest.param(("--scheduler", "threads"), marks=pytest.mark.quick),
+        pytest.param(("--scheduler", "threads"), marks=pytest.mark.slow),
         pytest.param(("--n-workers", "2"), marks=pytest.mark.cluster),
     ],
     ids=["threads", "cluster"],

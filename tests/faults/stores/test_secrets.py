@@ -186,7 +186,7 @@ def test_texts__that_were_cut_show_no_part_of_a_secret(carrier):
 def test_texts__that_are_hostile_take_linear_time(piece):
     for begin in ("", "https://", "https://h?", "s3://", "tcp://", "?sig="):
         start = time.process_time()
-        without_secrets(begin + piece * (100_000 // len(piece)))
+        without_secrets(begin + piece * (30_000 // len(piece)))
         assert time.process_time() - start < 2  # seconds; much more if it were quadratic
 
 

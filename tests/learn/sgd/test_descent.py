@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 from scipy import sparse
 
 from dkfeat import GCWSFeatures
@@ -116,7 +116,6 @@ def test_rows__columns_of_codes_have_64_bits_if_there_are_more_than_31():
     assert kinds == [np.uint32, np.int64]
 
 
-@settings(max_examples=25)
 @given(cuts=strategies.lists(strategies.integers(1, 199), max_size=4, unique=True), average=strategies.booleans())
 def test_run_epoch__weights_do_not_depend_on_where_batches_are_cut(cuts, average):
     chosen = of("multiclass", average=average)
@@ -186,7 +185,6 @@ def test_run_epoch__rows_whose_squares_float32_does_not_hold_are_learnt_like_oth
     assert np.abs(expected.coef).max() > 0.1
 
 
-@settings(max_examples=200)
 @given(
     loss=strategies.sampled_from(sorted(LOSSES)),
     target=strategies.sampled_from([-1.0, 1.0]),

@@ -1,17 +1,14 @@
 """DartFeatures: parameters, codes and samples, preparation of rows, and estimates from codes."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkfeat import DartFeatures, GCWSFeatures
 from dkfeat.theory import fourier
 from tests.maps.test_sampled import same, some_rows
 
-PATIENT = settings(max_examples=30)  # the first call compiles
 
-
-@PATIENT
 @given(n_components=st.sampled_from([1, 2, 15, 16, 17, 40, 511, 513, 1100]), bits=st.integers(1, 16))
 def test_encode__packs_the_top_bits_of_the_sampled_darts(n_components, bits):
     X = some_rows(6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkfeat import GCWSFeatures
@@ -11,8 +11,6 @@ from dkfeat.kernels import gmm
 from dkfeat.theory.gmm import rho_from_gmm
 from tests.maps.test_sampled import same, some_rows
 from tests.reference.gcws import unpack
-
-PATIENT = settings(max_examples=30)  # the first call compiles
 
 
 @pytest.mark.parametrize(
@@ -31,7 +29,6 @@ def test_code_mode__follows_width_and_bits(n_features, i_bits, mode):
     assert GCWSFeatures(i_bits=i_bits, code="lowest").fit_width(n_features).code_mode_ == "lowest"
 
 
-@PATIENT
 @given(
     n_components=st.integers(1, 40),
     i_bits=st.integers(1, 16),

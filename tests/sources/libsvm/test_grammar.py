@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
@@ -21,7 +21,6 @@ from tests.sources.parquet.rows import resolved, rows, scan
 from tests.sources.strategies import csr_blocks, numerals
 
 SETTLED = {"n_features": 1000, "zero_based": False, "label_dtype": "float64"}
-in_one_folder = settings(max_examples=100)
 
 
 def read(folder, data: bytes | str, **options):
@@ -106,7 +105,6 @@ def test_read__small_values_stay_until_they_round_to_zero(tmp_path, dtype, kept)
 
 @pytest.mark.fault("I-13")
 @given(value=numerals())
-@in_one_folder
 def test_read__value_is_the_float_of_its_text(tmp_path, value):
     expected = float(value)
     if abs(expected) == np.inf:
@@ -131,7 +129,6 @@ def test_read__every_length_of_digits(tmp_path, form):
 
 
 @given(X=csr_blocks(dtype="float64"), data=st.data())
-@in_one_folder
 def test_write_then_read__is_identity(tmp_path, X, data):
     y = data.draw(st.lists(st.integers(-(2**53), 2**53), min_size=X.shape[0], max_size=X.shape[0]))
     lines = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkfeat.errors import ParseError
@@ -22,7 +22,6 @@ def scan_text(folder, *texts: str, **options) -> Scan:
 
 
 @given(data=libsvm_texts(), blocksize=st.sampled_from([1, 20, 1000]))
-@settings(max_examples=100)
 def test_scan__counts_what_is_read(tmp_path, data, blocksize):
     (tmp_path / "a.svm").write_bytes(data)
     source = LibsvmSource(str(tmp_path / "a.svm"), blocksize=blocksize)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkfeat.blocks import SourceFile, Split
@@ -176,7 +176,6 @@ def test_records__of_many_row_groups__are_bounded_together(monkeypatch):
 
 
 @pytest.mark.fault("X-11")
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_records__changed_bytes__never_crash(data):
     made = Records.joined([Records.of(*records) for records in parts()])
