@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from tests.faults.catalogue import CASES
 
@@ -65,9 +66,10 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, but not among the collected tests."""
+    """Look for garbage again, but not among the collected tests; multiply on one core, as tests run side by side."""
     gc.freeze()
     gc.enable()
+    threadpool_limits(1)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks

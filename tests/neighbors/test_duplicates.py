@@ -12,6 +12,7 @@ from dkfeat.neighbors.deduplication import pairs, runs, stages, work_files
 from dkfeat.neighbors.deduplication.runs import BandRuns, Run
 from dkfeat.neighbors.deduplication.work_files import WorkFolder
 from dkfeat.theory.bands import Bands, sharing_probability
+from tests.conftest import first_quick
 from tests.neighbors.rows import FEATURES, assert_same, featurized, running, write
 
 N_ROWS, N_COLUMNS = 600, 60
@@ -54,7 +55,7 @@ def expected_pairs(data, found, threshold):
     return pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]
 
 
-@pytest.mark.parametrize("threshold", [0.6, 0.8, 1.0])
+@pytest.mark.parametrize("threshold", first_quick([0.6, 0.8, 1.0]))
 def test_duplicates__pairs_that_share_a_band(data, threshold, monkeypatch):
     monkeypatch.setattr(pairs, "MAX_COMPARISONS", N_ROWS)
     assert data.n_shards > 5
