@@ -115,7 +115,7 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
             raise InputError(
                 f"X is a {type(X).__name__}, but an encoder takes a table: a DataFrame of pandas, polars or Dask, a "
                 "Table or RecordBatch of Arrow, or a mapping of names to the values of one row; a Series becomes a "
-                "table by to_frame()"
+                "table by to_frame(), one of a single row by to_dict()"
             )
     except InputError:
         raise

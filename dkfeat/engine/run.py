@@ -263,7 +263,8 @@ def _report(totals: _Totals, run: Batch, source: Source, reporter: Progress) -> 
         split, row = totals.rounded
         logger.warning("%s", source.describe_rounded(split.files[row.file], row))
     if drift := totals.drift:
-        text = "%s: columns differ from the rows to which the encoder was fitted: %s; use a new target for new ranks"
+        text = "%s: columns differ from the rows to which the encoder was fitted: %s; "
+        text += "leave out columns that only grow, or use a new target for new ranks"
         logger.warning(text, url, "; ".join(drift))
     if source.label_dtype == "int64":  # other labels may be values of a regression
         _warn_of_new_labels(run, totals.labels, source)

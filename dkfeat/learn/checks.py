@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_LABEL = 1e37
 """Largest label of a regression; predictions, which may be larger than the labels, are float32."""
+MOST_FRACTIONS = 100
+"""Most classes, if some are numbers with fractions, as quantities are, and the task is not given."""
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -117,6 +119,12 @@ def task_of(data: Any, task: str, losses: tuple[str | None, ...] = ()) -> str:
         raise ConfigError(
             "the shards' labels take more than 10,000 values, too many for classes; if they are quantities, train a "
             "regression: task='regression' (--task regression)"
+        )
+    n_values = len(data.classes)
+    if task == "auto" and n_values > MOST_FRACTIONS and any(label % 1 for label in data.classes):
+        raise ConfigError(
+            f"the labels are {n_values:,} numbers with fractions, as quantities are: train a regression, with "
+            "task='regression' (--task regression), or classes, with task='classification' (--task classification)"
         )
     return "multilabel" if given.get("multilabel") else "binary" if len(data.classes) == 2 else "multiclass"
 

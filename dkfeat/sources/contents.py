@@ -63,13 +63,14 @@ def not_read(path: str) -> str:
     Examples
     --------
     >>> print(not_read("day.csv"))
-    dkfeat reads Parquet, JSON lines and LIBSVM text; this command writes a CSV or JSON array as Parquet:
+    dkfeat reads Parquet, JSON lines and LIBSVM text; this writes a CSV or JSON array as Parquet (pip install duckdb):
       python -c "import duckdb; duckdb.sql(\"COPY (FROM 'day.csv') TO 'day.parquet'\")"
     """
     folder, slash, name = path.rpartition("/")
     target = f"{folder}{slash}{name.partition('.')[0].replace('*', '') or 'rows'}.parquet"
     return (
-        "dkfeat reads Parquet, JSON lines and LIBSVM text; this command writes a CSV or JSON array as Parquet:\n"
+        "dkfeat reads Parquet, JSON lines and LIBSVM text; this writes a CSV or JSON array as Parquet (pip install "
+        "duckdb):\n"
         f"""  python -c "import duckdb; duckdb.sql(\\"COPY (FROM '{path}') TO '{target}'\\")\""""
     )
 

@@ -30,6 +30,8 @@ DEFAULT_GAMMA = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 BASELINES = ("linear", "exact", "exact-if-small")
 GAMMA_COMPONENTS = 128
 """Maximum number of components with which gamma is chosen; the chosen gamma is used for all numbers of components."""
+GAMMA_WAIT = 8
+"""How many times its own number of components the maps without gamma reach before the search for a map's gamma."""
 EXACT_ROWS = 3000
 """Maximum number of training rows for "exact-if-small"."""
 EXACT_SHARE = 0.5
@@ -174,26 +176,30 @@ def compare(
 def _fit_maps(
     fits: Fits, sizes_of: Mapping[str, Sequence[int]], ends: float, report: Callable[[Result], Result]
 ) -> tuple[list[Result], tuple[LeftOut, ...]]:
-    """Fit all maps with rising numbers of components; at least one fit, and none that would end too late."""
+    """Fit all maps with rising numbers of components; at least one fit, and none that would end too late.
+
+    A map whose gamma is searched waits for the sizes up to `GAMMA_WAIT` times its own of maps without gamma.
+    """
     done: dict[str, list[Result]] = {name: [] for name in sizes_of}
     left_out: dict[str, list[int]] = {}
     gammas: dict[str, tuple[float | None, bool]] = {
         name: (None, False) for name in sizes_of if MAPS[name][0] != "rbf_cosine"
     }
-    for k in sorted({*chain(*sizes_of.values())}):
-        for name in (name for name, sizes in sizes_of.items() if k in sizes):
-            is_first = not any(done.values())
-            needed = sum(last.fit_seconds * k / (last.k or k) for last in done[name][-1:])
-            if is_first or (name not in left_out and time.monotonic() + needed < ends):
-                if name not in gammas:
-                    gammas[name] = fits.best_gamma(name)
-                gamma, is_cut_short = gammas[name]
-                if is_first or not is_cut_short:
-                    result = fits.mapped(name, k, gamma)
-                    result = replace(result, is_cut_short=result.is_cut_short or is_cut_short)
-                    done[name].append(report(result))
-                    continue
-            left_out.setdefault(name, []).append(k)
+    wait = {name: 1 if name in gammas else GAMMA_WAIT for name in sizes_of}
+    tries = [(name, k) for name, sizes in sizes_of.items() for k in sizes]
+    for name, k in sorted(tries, key=lambda each: each[1] * wait[each[0]]):
+        is_first = not any(done.values())
+        needed = sum(last.fit_seconds * k / (last.k or k) for last in done[name][-1:])
+        if is_first or (name not in left_out and time.monotonic() + needed < ends):
+            if name not in gammas:
+                gammas[name] = fits.best_gamma(name)
+            gamma, is_cut_short = gammas[name]
+            if is_first or not is_cut_short:
+                result = fits.mapped(name, k, gamma)
+                result = replace(result, is_cut_short=result.is_cut_short or is_cut_short)
+                done[name].append(report(result))
+                continue
+        left_out.setdefault(name, []).append(k)
     return [*chain(*done.values())], tuple(LeftOut(name=name, k=tuple(sizes)) for name, sizes in left_out.items())
 
 

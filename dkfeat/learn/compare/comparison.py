@@ -146,7 +146,8 @@ class Comparison:
             rows.append(["" if value is None else format(value, form) for value, form in values])
         table = "\n".join(aligned(rows, right=range(1, len(COLUMNS))))
         chosen, best = self.recommended, self.best
-        reason = "the best of all maps"
+        largest = [each for each in self._maps if each.name == chosen.name][-1]
+        reason = "the best of all maps that were tried"
         if chosen is not best:
             loss, error = self.difference(best, chosen)
             reason = (
@@ -163,6 +164,8 @@ class Comparison:
                 for each in self.results
                 if each.name == "linear" and self.is_better(each, best)
             )
+            + f"more components of {chosen.name} may be better, but no time was left: give more minutes (--minutes)\n"
+            * (chosen is largest and chosen.name in {each.name for each in self.left_out})
             + "".join(f"cut short: {each.describe()}\n" for each in self.results if each.is_cut_short)
             + "".join(f"left out: {each.describe()}\n" for each in self.left_out)
         )

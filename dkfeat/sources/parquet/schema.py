@@ -222,7 +222,7 @@ def _check_features(options: ParquetOptions, schema: Schema) -> None:
                 raise schema.error(name, reason)
     if options.features_as in ("columns", "table"):
         if options.n_features != (width := _width(features, types, options.features_as, options)):
-            remedy = "the two must be equal"
+            remedy = "the two must be equal; if a fitted map states it, give a new one, as by sklearn.base.clone"
             if options.is_table:
                 remedy = f'their encoder makes {width:,} features; leave it out, or pass features_as="columns"'
             raise ConfigError(f"features are {len(types):,} columns, but n_features={options.n_features:,}; {remedy}")
