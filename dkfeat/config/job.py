@@ -130,6 +130,8 @@ class PredictConfig(WritingConfig):
 
     def __post_init__(self) -> None:
         one_of("source", self.source, "shards", self.shards)
+        if self.out.lower().endswith((".csv", ".txt")):
+            raise ConfigError(f"out={self.out!r}, but a job predicts into a folder; for one file use `dkfeat predict`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,6 +233,8 @@ def read_yaml(path: str | Path, kind: str) -> Any:
                     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return super().construct_mapping(node, deep)
 
+    # as in YAML 1.2; in 1.1 a number with an exponent has a point and a sign
+    StrictLoader.add_implicit_resolver(_OF_NUMBERS[1], re.compile(r"[-+]?[0-9]+\.?[0-9]*[eE][-+]?[0-9]+$"), None)
     text = read_text(path, kind)
     try:
         loader = StrictLoader(text)

@@ -106,7 +106,8 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
         if isinstance(X, pa.RecordBatch):
             batches = [X]
         elif isinstance(X, Mapping):
-            batches = [pa.RecordBatch.from_pylist([dict(X)])]
+            # NaN, which pandas has for missing values of any type, becomes null
+            batches = [pa.RecordBatch.from_pydict({name: pa.array([one], from_pandas=True) for name, one in X.items()})]
         elif hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_frame"):
             reader = pa.RecordBatchReader.from_stream(X)
             schema = reader.schema

@@ -334,7 +334,8 @@ def predict_file(
         As in `dkfeat.predict`.
     out : str, path or text stream, optional
         Files ``.parquet`` and ``.csv`` get the columns ``prediction`` and, if rows have labels, ``label``; any other
-        file or a stream gets one prediction per line. By default predictions are only counted.
+        file or a stream gets one prediction per line, line breaks in words escaped. By default predictions are only
+        counted.
     overwrite : bool, default=False
         Replace an existing file `out`, unless it is a file of the source.
 
@@ -419,7 +420,7 @@ def _writer(
 
 
 def _write_lines(file: TextIO, predicted: NDArray[Any]) -> None:
-    file.writelines(f"{label}\n" for label in predicted.tolist())
+    file.writelines(str(label).replace("\r", r"\r").replace("\n", r"\n") + "\n" for label in predicted.tolist())
 
 
 def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[str, Any] | None = None) -> Source:

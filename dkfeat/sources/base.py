@@ -164,8 +164,8 @@ class Scan:
             classes = tuple(sorted(set().union(*(each or () for each in sets)), key=str.encode))
             if not classes:
                 raise ConfigError(
-                    "labels are words, which name the classes, but the source has no rows; name the words in labels= "
-                    "(--labels), or read a source with rows first"
+                    "labels are words, which name the classes, but the source has no rows, or none passes its filters; "
+                    "name the words in labels= (--labels), or read a source with rows first"
                 )
         if classes is not None:
             labels = tuple(range(len(classes)))

@@ -36,7 +36,7 @@ featurize:
   - source: {urlpath: [a.svm, b.svm], n_features: 7}
     like: features/train
     out: features/test
-train: {shards: features/train, test: features/test, alpha: 1.0e-6, epochs: 3}
+train: {shards: features/train, test: features/test, alpha: 1e-6, epochs: 3}
 predict: [{model: model, source: {urlpath: new.svm}, out: predictions, scores: false}]
 evaluate: [{model: model, shards: predictions, out: report}]
 run: {scheduler: threads, n_workers: 2}
@@ -77,6 +77,7 @@ def test_load_config__reads_every_section(tmp_path):
         ("train: {}", ["train: shards must be given"]),
         ("predict: [{model: a, out: b}]", ["predict[0]: neither of `source` and `shards` given"]),
         ("predict: [{model: a, shards: b}]", ["predict[0]: out must be given"]),
+        ("predict: [{model: a, shards: b, out: c.csv}]", ["predict[0]: out='c.csv', but", "into a folder"]),
         ("evaluate: [{model: a, shards: b, source: {urlpath: c}}]", ["evaluate[0]: both of `source` and `shards`"]),
         ("train: [1]", ["train: expected keys and values, got a list"]),
         ("run: {scheduler: 3}", ["run.scheduler: expected text or nothing, got 3"]),

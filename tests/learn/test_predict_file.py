@@ -1,6 +1,8 @@
 import csv
+import io
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -111,3 +113,11 @@ def test_predict__a_model_without_input_options_needs_a_source(trained):
         predict_file(bare, str(folder / "test.svm"))
     source = LibsvmSource(str(folder / "test.svm"), n_features=12, zero_based=False, label_dtype="int64")
     assert predict_file(bare, source) == predict_file(model, str(folder / "test.svm"))
+
+
+def test_predict__lines_escape_the_line_breaks_of_words():
+    rows, words = pa.table({"x": np.arange(60.0)}), np.repeat(["no", "yes\nreally"], 30)
+    model = dkfeat.train(rows, y=words, map=dkfeat.DartFeatures(64, random_state=0), progress=False)
+    predict_file(model, dkfeat.TableSource(rows), out := io.StringIO())
+    assert out.getvalue().split("\n") == [*(word.replace("\n", r"\n") for word in model.predict(rows)), ""]
+    assert r"yes\nreally" in out.getvalue()

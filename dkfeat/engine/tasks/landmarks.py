@@ -122,8 +122,8 @@ def fit_encoder(source: Source, scan: Scan, runner: Runner, progress: Progress) 
     """Fit a copy of the source's encoder to rows that its seed draws; see `draw_rows` for the arguments."""
     if not scan.n_rows:
         raise ConfigError(
-            "the encoder is fitted to rows of the source, but it has none; featurize a source with rows first, or pass "
-            "encoder=None (--features-as columns) for columns of numbers as they are"
+            "the encoder is fitted to rows of the source, but it has none, or none passes its filters; featurize a "
+            "source with rows first, or pass encoder=None (--features-as columns) for columns of numbers as they are"
         )
     draw = partial(draw_rows, source, scan, runner=runner, progress=progress, stage="encoder")
     fitted: Encoder = source.encoder._cloned()._fit_drawn(scan.n_rows, draw)
