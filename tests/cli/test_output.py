@@ -15,7 +15,7 @@ from tests.cli.test_commands import SMALL, run
 from tests.conftest import first_quick
 
 LETTER = str(Path(__file__).parents[2] / "conf" / "letter.yaml")
-PRINTING = first_quick([["run", LETTER, "--dry-run"], ["train", "--help"], ["--help"], ["--version"]])
+PRINTING = first_quick([["train", "--help"], ["run", LETTER, "--dry-run"], ["--help"], ["--version"]])
 OBJECTS = {
     "abort": {"target", "batch", "removed", "dry_run"},
     "clean": {"target", "removed", "size", "refused", "dry_run"},

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -13,32 +13,26 @@ from dkfeat.kernels.minmax import gmm_pairs
 from tests.reference import kernels as kernels_oracle
 from tests.reference import minmax as oracle
 
-PATIENT = settings(deadline=None)  # the first call compiles
-
 # magnitudes on a coarse grid: a similarity is then far from rounding trouble, zeros and ties are frequent
 VALUES = st.sampled_from([0.0, 0.0, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -7.25, 0.1, 1e-3, -250.0])
 ROWS = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(5)), elements=VALUES)
 
 
-@PATIENT
 @given(X=ROWS, Y=ROWS)
 def test_gmm__equals_plain_loops(X, Y):
     np.testing.assert_allclose(gmm(X, Y), oracle.gram(X.tolist(), Y.tolist()), rtol=4e-16 * 10, atol=0)
 
 
-@PATIENT
 @given(X=ROWS, Y=ROWS, p=st.sampled_from([0.25, 0.5, 2.0, 3.7, 40.0]))
 def test_gmm__equals_plain_loops_at_other_powers(X, Y, p):
     np.testing.assert_allclose(gmm(X, Y, p), oracle.gram(X.tolist(), Y.tolist(), p), rtol=1e-12, atol=1e-300)
 
 
-@PATIENT
 @given(X=ROWS, p=st.sampled_from([1.0, 0.5, 3.0]))
 def test_gmm__diagonal_is_1_except_for_empty_rows(X, p):
     assert np.diag(gmm(X, p=p)).tolist() == X.any(axis=1).astype(float).tolist()
 
 
-@PATIENT
 @given(X=ROWS, Y=ROWS, exponent=st.integers(-900, 900), sign=st.sampled_from([1.0, -1.0]))
 def test_gmm__ignores_a_common_scale(X, Y, exponent, sign):
     scale = sign * 2.0**exponent
@@ -112,14 +106,12 @@ def test_gmm__refuses_indices_out_of_range():
         gmm(X)
 
 
-@PATIENT
 @given(X=ROWS, Y=ROWS, gamma=st.sampled_from([0.1, 1.0, 20.0]), p=st.sampled_from([1.0, 0.5]))
 def test_egmm__is_the_exponential_of_plain_loops(X, Y, gamma, p):
     wanted = np.exp(-gamma * (1 - np.array(oracle.gram(X.tolist(), Y.tolist(), p))))
     np.testing.assert_allclose(egmm(sp.csr_matrix(X), Y, gamma, p), wanted, rtol=1e-12)
 
 
-@PATIENT
 @given(X=ROWS, Y=ROWS)
 def test_resemblance__equals_plain_loops_to_the_bit(X, Y):
     wanted = kernels_oracle.gram(kernels_oracle.resemblance, X.tolist(), Y.tolist())

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkfeat.compiled.products.rows import (
@@ -16,8 +16,6 @@ from dkfeat.compiled.products.rows import (
     squares_of_sparse,
 )
 
-PATIENT = settings(deadline=None)  # the first call compiles
-
 FINITE = st.floats(allow_nan=False, allow_infinity=False).filter(bool)
 
 
@@ -29,7 +27,6 @@ def normalised(rows, norm):
     return np.split(out, indptr[1:-1])
 
 
-@PATIENT
 @given(row=st.lists(FINITE, min_size=1, max_size=8), norm=st.sampled_from([L1, L2, MAX]))
 def test_normalise_rows__norm_of_the_result_is_1(row, norm):
     (result,) = normalised([row], norm)

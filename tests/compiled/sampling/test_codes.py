@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkfeat.compiled.sampling.bands import band_keys, shared_keys
@@ -17,10 +17,7 @@ from dkfeat.compiled.sampling.codes import (
     one_hot_columns,
 )
 
-PATIENT = settings(deadline=None)  # the first call compiles
 
-
-@PATIENT
 @given(data=st.data(), bits=st.integers(1, 18), n_components=st.integers(1, 19))
 def test_one_hot_columns__unpacks_what_was_packed(data, bits, n_components):
     codes = data.draw(

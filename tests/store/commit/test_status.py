@@ -163,6 +163,7 @@ def test_run__leaves_a_log(rows):
 
 
 @pytest.mark.fault("P-19")
+@pytest.mark.slow
 def test_run__killed_leaves_a_log_that_says_so(rows):
     with (rows / "in" / "a.svm").open("a") as file:
         file.writelines(f"{row % 3} {row % 5 + 1}:1.5 9:{row + 1}\n" for row in range(3000))
