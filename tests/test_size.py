@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 MOST_CODE = 31_054
 MOST_MODULES = 223
-MOST_TEST_LINES = 39_801
+MOST_TEST_LINES = 39_788
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
