@@ -317,8 +317,7 @@ def _class_weight(given: Any) -> str | dict[str, float] | None:
     if given is None or (isinstance(given, str) and given == "balanced"):
         return given
     if not isinstance(given, Mapping):
-        form = "a mapping of labels to weights, such as {1: 3} or {'yes': 3}"
-        raise ConfigError(f"class_weight={given!r:.100}, but it must be 'balanced' or {form}")
+        raise ConfigError(f"class_weight={given!r:.80}, but it must be 'balanced' or such as {{1: 3}} or {{'yes': 3}}")
     weights: dict[str, float] = {}
     for label, weight in given.items():
         try:

@@ -136,9 +136,9 @@ def _classes(options: ParquetOptions, column: Column) -> NDArray[Any]:
     if positions.null_count:
         known = ", ".join(classes[:_SHOWN_ITEMS]) + (", ..." if len(classes) > _SHOWN_ITEMS else "")
         expected = (
-            f"the classes are {known}; set such rows aside by on_bad_row='quarantine' (--on-bad-row quarantine), give "
-            "the rows to evaluate or predict, which need no such class, or make a new data set or model"
+            f"the classes are {known}; set such rows aside by on_bad_row='quarantine' (--on-bad-row quarantine), "
         )
+        expected += "evaluate a model on the files themselves, or make a new data set or model"
         unknown = positions.is_null().to_numpy(zero_copy_only=False)
         column.raise_first_bad(unknown, words, expected, LABEL_NOT_ALLOWED)
     return positions.to_numpy().astype(np.int64)
