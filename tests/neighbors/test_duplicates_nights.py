@@ -162,6 +162,21 @@ def test_damaged_index__is_an_error_that_names_the_file_and_changes_nothing(file
     assert np.array_equal(search(tmp_path, keep_earlier=True).groups, search(tmp_path, "scratch").groups)
 
 
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("table", ["pairs", "groups"])
+def test_lost_shard__is_made_again(table, grows, files, tmp_path):
+    add(tmp_path, files[:3])
+    search(tmp_path, "whole", keep_earlier=True)
+    shutil.copytree(tmp_path / "whole", tmp_path / "out")
+    add(tmp_path, files[3:] if grows else [])
+    next((tmp_path / "out" / table / "data").iterdir()).unlink()
+    with mock.patch(f"{MODULE}.Index.record", side_effect=InterruptedError), pytest.raises(InterruptedError):
+        search(tmp_path, keep_earlier=True)
+    for out in ("out", "whole"):
+        search(tmp_path, out, keep_earlier=True)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
 def test_too_many_new_pairs__leave_the_earlier_result(files, tmp_path):
     add(tmp_path, files[:3])
     earlier, before = search(tmp_path).to_mapping(), tables(tmp_path / "out")

@@ -26,15 +26,7 @@ from dkfeat.filesystems.urls import local_path
 from dkfeat.maps._kernel_estimates import Codes
 from dkfeat.neighbors.deduplication.groups import PIECE_ROWS, Groups
 from dkfeat.neighbors.deduplication.index import WITHDRAWN, Index, end_search, withdraw
-from dkfeat.neighbors.deduplication.result import (
-    GROUPS,
-    INDEX,
-    PAIRS,
-    Duplicates,
-    Record,
-    is_complete,
-    read_record,
-)
+from dkfeat.neighbors.deduplication.result import GROUPS, INDEX, PAIRS, Duplicates, Record, is_complete, read_record
 from dkfeat.neighbors.deduplication.search import DuplicateSearch, Found
 from dkfeat.neighbors.deduplication.stages import Former
 from dkfeat.neighbors.deduplication.work_files import PairFiles, WorkFolder
@@ -42,9 +34,11 @@ from dkfeat.neighbors.exact import RowsOfSource, rows_to_compare
 from dkfeat.neighbors.scan import open_codes, temporary_folder
 from dkfeat.neighbors.table import table_schema
 from dkfeat.store.commit.begin import check_target, hold
-from dkfeat.store.manifest.metadata import DUPLICATES_FILE
+from dkfeat.store.manifest.metadata import DUPLICATES_FILE, newest_manifest
 from dkfeat.store.manifest.model_folder import open_model_folder
 from dkfeat.store.outputs import check_kind, check_outside
+from dkfeat.store.shards.codec import missing_shards
+from dkfeat.store.storage.base import DATA, SPEC
 from dkfeat.store.storage.local import LocalStorage
 from dkfeat.theory.bands import choose_bands
 from dkfeat.validation import check_choice, check_real
@@ -204,8 +198,8 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
     """Search, unless the folder has the result, and commit the tables; the record comes last."""
     specs = _table_specs(search.settings, ShardSource.of(search.data.shards))
     folder = _checked_folder(search, target)
-    record, is_made = _earlier(search, folder)
-    if is_made and record is not None and not folder.is_remote:
+    record, is_made = _earlier(search, target, folder)
+    if record is not None and not folder.is_remote:
         end_search(folder, record)
     with ExitStack() as stack:
         if not is_made:
@@ -216,27 +210,21 @@ def _in_folder(search: DuplicateSearch, target: Target, client: Client | None) -
                 place = Path(folder.url, INDEX)
                 place.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(hold(LocalStorage(str(place))))
-                record, is_made = _earlier(search, folder)  # again, since another search may have ended in between
+                record, is_made = _earlier(search, target, folder)  # again: another search may have ended in between
         if not is_made:
-            index = Index.of(place, record, is_kept=not folder.is_remote)
+            index = Index.of(place, record, is_kept=not folder.is_remote, has_pairs=_is_whole(target, folder, PAIRS))
             settings = {**search.settings, "shards": search.data.manifest.shards_sha256}
             index.begin(settings, _in(target, folder, GROUPS).open(), resume=target.resume)
             runner = stack.enter_context(open_runner(client))
-            found = search.run(index.work, runner, index.former)
-            _write_tables(search, target, folder, index, found, specs, runner)
+            _make_tables(search, target, folder, index, specs, runner)
     return Duplicates.open(target.path, storage_options=target.storage_options)
 
 
-def _write_tables(
-    search: DuplicateSearch,
-    target: Target,
-    folder: Storage,
-    index: Index,
-    found: Found,
-    specs: Mapping[str, TableSpec],
-    runner: Runner,
+def _make_tables(
+    search: DuplicateSearch, target: Target, folder: Storage, index: Index, specs: dict[str, TableSpec], runner: Runner
 ) -> None:
-    """Add the new rows to both tables, replace the shards whose groups changed, and commit all by the record."""
+    """Search, add the new rows to both tables, replace shards whose groups changed, and commit all by the record."""
+    found = search.run(index.work, runner, index.former)
     shards = (np.searchsorted(search.data.first_rows, rows, side="right") - 1 for rows in found.groups.changed())
     changed = {shard for some in shards for shard in some.tolist()}
     storages = {name: _in(target, folder, name).open() for name in (PAIRS, GROUPS)}
@@ -261,9 +249,8 @@ def _write_tables(
     pairs = write(PAIRS, replace(specs[PAIRS], piece_rows=piece_rows), partial(_PairsJob, files=found.pairs))
     write(GROUPS, specs[GROUPS], partial(_GroupsJob, groups=found.groups, first_in_files=firsts))
     results = Duplicates(**search.results(found, pairs.rows))
-    settings = {**search.settings, "shards": search.data.manifest.shards_sha256}
     stays = index.record(found, search.data.n_shards)
-    record = {"format": 1, "settings": settings, "results": results.to_mapping(), "index": stays}
+    record = {"format": 1, "settings": index.search(), "results": results.to_mapping(), "index": stays}
     folder.replace(DUPLICATES_FILE, json.dumps(record, indent=1).encode() + b"\n")
     index.work.keep_only(stays["files"])
 
@@ -291,7 +278,7 @@ def _checked_folder(search: DuplicateSearch, target: Target) -> Storage:
     return folder
 
 
-def _earlier(search: DuplicateSearch, folder: Storage) -> tuple[Record | None, bool]:
+def _earlier(search: DuplicateSearch, target: Target, folder: Storage) -> tuple[Record | None, bool]:
     """Return the record of an earlier search, if any, and True if it is the result of this one.
 
     Raises
@@ -307,13 +294,20 @@ def _earlier(search: DuplicateSearch, folder: Storage) -> tuple[Record | None, b
     must_agree(search.settings, found, folder.url, remedy)
     manifest = search.data.manifest
     if shards == manifest.shards_sha256:
-        return record, is_complete(folder, record)
+        return record, is_complete(folder, record) and all(_is_whole(target, folder, name) for name in (PAIRS, GROUPS))
     if shards != fingerprint(manifest.shards.sha256[: record["index"]["shards"]]):
         raise SpecConflictError(
             f"{folder.url} holds duplicates among {record['results'].n_rows:,} rows, but {manifest.rows:,} rows of "
             f"{search.data.shards.storage.url} do not begin with these; {remedy}"
         )
     return record, False
+
+
+def _is_whole(target: Target, folder: Storage, table: str) -> bool:
+    """Return True if a table has all shards that were committed, with their sizes."""
+    storage = _in(target, folder, table).open()
+    manifest = None if storage.size(SPEC) is None else newest_manifest(storage)
+    return manifest is not None and not missing_shards(storage, manifest, storage.list(DATA))
 
 
 def _table_specs(settings: Mapping[str, Any], source: ShardSource) -> dict[str, TableSpec]:
@@ -362,13 +356,15 @@ class _GroupsJob(TableJob):
     def columns(self, split: Split, piece: Piece) -> dict[str, Any]:
         """See `TableJob.columns`."""
         first = self.first_row(split, piece)
-        n_rows = piece.stop - piece.start
-        rows, lowest = np.arange(first, first + n_rows), self.groups.of(first, first + n_rows)
+        stop = first + piece.stop - piece.start
         in_files = [
             np.arange(part.first, part.first + part.n_rows) + self.first_in_files[part.split, part.file]
             for part in self.source.origins(split, piece, ())
         ]
         file_rows = np.concatenate([np.empty(0, np.int64), *in_files])
-        keep = self.groups.kept(first, first + n_rows)
-        numbers = {"row": rows, "group": lowest, "keep": keep, "file_row": file_rows}
-        return {**numbers, **origin_columns(self.source, split, piece, ()), **piece.block.kept}
+        rows = {
+            "row": np.arange(first, stop),
+            "group": self.groups.of(first, stop),
+            "keep": self.groups.kept(first, stop),
+        }
+        return {**rows, "file_row": file_rows, **origin_columns(self.source, split, piece, ()), **piece.block.kept}

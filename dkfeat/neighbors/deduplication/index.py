@@ -14,6 +14,7 @@ import numpy as np
 from dkfeat.canonical import dumps, parse_object
 from dkfeat.engine.resolve import must_agree
 from dkfeat.errors import CommitConflictError, ShardError, TargetBusyError
+from dkfeat.messages import logger_of
 from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
 from dkfeat.neighbors.deduplication.runs import CODES, Run
 from dkfeat.neighbors.deduplication.search import Found
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from dkfeat.neighbors.deduplication.result import IndexRecord, Record
     from dkfeat.store.storage.base import Storage
 
+logger = logger_of(__name__)
+
+ANEW = "anew"
+"""File that exists while the pairs of all rows are searched again."""
 WITHDRAWN = "withdrawn"
 """File that exists once the tables are ready for the new rows."""
 _ENDS = 1 << 20  # bytes at the beginning and at the end of codes and runs, of which a hash is taken
@@ -43,15 +48,20 @@ class Index:
     """Files of the former search, with their sizes and hashes."""
 
     @classmethod
-    def of(cls, folder: str | Path, record: Record | None, *, is_kept: bool) -> Self:
-        """Open the index of a result; a temporary one is not kept, and knows no former search."""
+    def of(cls, folder: str | Path, record: Record | None, *, is_kept: bool, has_pairs: bool = True) -> Self:
+        """Open the index of a result; a temporary one is not kept, and knows no former search.
+
+        If former pairs are lost, both tables are made anew, by the codes, runs and groups of the former search.
+        """
         work = WorkFolder.of(folder, durable=is_kept)
         if not is_kept or record is None:
             return cls(work, Former(), {})
         found = record["results"]
         runs = tuple(Run(*bounds) for bounds in record["index"]["runs"])
-        counts = Counts(found.n_candidates, found.n_compared)
-        former = Former(found.n_rows, record["index"]["shards"], runs, counts)
+        former = Former(found.n_rows, runs)
+        if has_pairs and not work.has(ANEW):
+            counts = Counts(found.n_candidates, found.n_compared)
+            former = Former(found.n_rows, runs, record["index"]["shards"], found.n_rows, counts)
         return cls(work, former, record["index"]["files"])
 
     def begin(self, settings: Mapping[str, Any], groups: Storage, *, resume: bool) -> None:
@@ -77,17 +87,23 @@ class Index:
                     f"{self.work.path(name)} is {state}, so new rows cannot be joined; restore it from a copy, or "
                     "choose another target"
                 )
+        is_anew = self.former.n_paired < self.former.n_rows
         if self.work.has(SEARCH):
             if not resume:
                 raise CommitConflictError(f"{where}: a search is unfinished; allow resume, or choose another target")
             found = self.search()
             remedy = "choose another target, or remove this one"
             must_agree({**settings, "shards": None}, {**found, "shards": None}, where, remedy)
-            if found["shards"] == settings["shards"]:
+            if found["shards"] == settings["shards"] and is_anew == self.work.has(ANEW):
                 return
         if self.work.has(WITHDRAWN):
             withdraw(groups, 0, [])
-        self.work.keep_only(self.kept)
+        self.work.keep_only({*self.kept, ANEW})
+        if is_anew:
+            logger.warning(
+                "%s: shards of its table of pairs are missing or truncated; comparing all rows", Path(where).parent
+            )
+            self.work.write(ANEW, [])
         self.work.write(SEARCH, [dumps(settings)])
 
     def search(self) -> dict[str, Any]:
@@ -103,13 +119,16 @@ class Index:
 
 
 def end_search(folder: Storage, record: Record) -> None:
-    """Remove the files of the search that made a result, if it was interrupted after that, and is not in progress."""
+    """Remove the files of the search that made a result, if it was interrupted after that, and is not in progress.
+
+    Those of a search for lost pairs stay, with which it continues.
+    """
     if not has_search(folder):
         return
     place = f"{folder.url}/{INDEX}"
     with suppress(TargetBusyError), hold(LocalStorage(place)):
         index = Index.of(place, record, is_kept=True)
-        if index.search()["shards"] == record["settings"]["shards"]:
+        if index.search()["shards"] == record["settings"]["shards"] and not index.work.has(ANEW):
             index.work.keep_only(index.kept)
 
 
@@ -129,7 +148,7 @@ def _state(work: WorkFolder, name: str, size: int | None = None) -> tuple[int, s
 
 
 def withdraw(storage: Storage, n_former: int, changed: Collection[int]) -> None:
-    """Remove the commits of a table, and its shards after the former ones and those that change, unless none do.
+    """Remove the commits of a table, and its shards after the former ones and those that change, unless all stay.
 
     What is left is an interrupted run, in which the next one finds the other shards.
     """
@@ -137,7 +156,7 @@ def withdraw(storage: Storage, n_former: int, changed: Collection[int]) -> None:
         return
     splits = {name: int(name.split("-")[1]) for name in storage.list(DATA, sizes=False)}
     gone = [name for name, split in splits.items() if split >= n_former or split in changed]
-    if not gone and storage.size(SUCCESS) is not None:
+    if n_former and not changed and not gone and storage.size(SUCCESS) is not None:
         return
     with hold(storage):
         storage.remove(SUCCESS)

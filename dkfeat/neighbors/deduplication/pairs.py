@@ -35,7 +35,7 @@ def find_copies(
     """
     keys = [np.empty(0, np.uint64)]
     with files.opened() as opened:
-        hashes, rows = _without_copies(groups.former, opened.buckets(files.bands.n_bands, part.number))
+        hashes, rows = _without_copies(groups, opened.buckets(files.bands.n_bands, part.number))
         while len(rows):  # a second time only where rows with other codes have the same hash
             if stopped():
                 raise Stopped

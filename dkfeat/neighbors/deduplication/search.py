@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import add
@@ -106,11 +106,11 @@ class DuplicateSearch:
             f"{self.bands.n_bands} bands of {self.bands.n_codes} codes; {self._expected_recall:.1%} of pairs at the "
             f"threshold {self.threshold:g} should share one"
         )
-        n_rows, n_new = self.data.n_rows, self.data.n_rows - former.n_rows
+        n_rows, n_new = self.data.n_rows, self.data.n_rows - former.n_paired
         stages, groups = Stages(work, runner, self.report), Groups(work, n_rows, former.n_rows, self.keep_earlier)
         files = stages.hash_bands(self.data, self.codes, self.bands, former)
         similarities = self.codes.similarity_of_counts(np.arange(self.codes.n_components + 1))
-        same = partial(find_copies, files, groups, float(similarities[-1]))
+        same = partial(find_copies, files, replace(groups, n_rows=former.n_paired), float(similarities[-1]))
         copies, _ = stages.find("find copies", "same", same, cut(range(files.n_parts + 1), n_new / files.n_parts))
         n_copies = groups.mark_copies(copies)
         least = self.threshold

@@ -40,8 +40,11 @@ class Former(NamedTuple):
     """What an earlier search of the first rows left in the work folder; nothing without one."""
 
     n_rows: int = 0
-    n_shards: int = 0
     runs: tuple[Run, ...] = ()
+    n_shards: int = 0
+    """Number of shards whose rows stay in the tables."""
+    n_paired: int = 0
+    """Number of rows whose pairs stay: all of these or, if the tables are made anew, none."""
     counts: Counts = Counts()
 
 
@@ -74,7 +77,7 @@ class Stages:
         """
         work = self.work
         work.path(CODES).touch()
-        files = BandRuns(work, data.n_rows, former.n_rows, codes.n_components, codes.bits, bands)
+        files = BandRuns(work, data.n_rows, former.n_paired, codes.n_components, codes.bits, bands)
         new = plan_runs(data.first_rows.tolist(), former.n_rows, RUN_ROWS)
         rounds = plan_merges(new, MOST_RUNS)
 
