@@ -15,7 +15,7 @@ from dkfeat.canonical import dumps, parse_object
 from dkfeat.engine.resolve import must_agree
 from dkfeat.errors import CommitConflictError, ShardError, TargetBusyError
 from dkfeat.messages import logger_of
-from dkfeat.neighbors.deduplication.result import INDEX, SEARCH, has_search
+from dkfeat.neighbors.deduplication.result import ANEW, INDEX, SEARCH, has_search
 from dkfeat.neighbors.deduplication.runs import CODES, Run
 from dkfeat.neighbors.deduplication.search import Found
 from dkfeat.neighbors.deduplication.stages import Former
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logger_of(__name__)
 
-ANEW = "anew"
-"""File that exists while the pairs of all rows are searched again."""
 WITHDRAWN = "withdrawn"
 """File that exists once the tables are ready for the new rows."""
 _ENDS = 1 << 20  # bytes at the beginning and at the end of codes and runs, of which a hash is taken

@@ -29,6 +29,8 @@ PAIRS, GROUPS = "pairs", "groups"
 """Names of the tables and of their folders."""
 INDEX, SEARCH = "index", "search"
 """Name of the folder to which new rows are joined, and of the file that describes a search in progress there."""
+ANEW = "anew"
+"""Name of the file that exists there while the pairs of all rows are searched again."""
 _REMEDY = "make it, or continue it, with `dkfeat duplicates SHARDS --out FOLDER`"
 
 
@@ -182,7 +184,8 @@ class Record(TypedDict):
 
 def is_complete(folder: Storage, record: Record | None) -> bool:
     """Return True if a search has ended in a folder: its record and its tables, as it describes them, are there."""
-    return record is not None and all(folder.size(f"{name}/{SUCCESS}") is not None for name in (PAIRS, GROUPS))
+    are_there = all(folder.size(f"{name}/{SUCCESS}") is not None for name in (PAIRS, GROUPS))
+    return record is not None and are_there and folder.size(f"{INDEX}/{DATA}/{ANEW}") is None
 
 
 def has_search(folder: Storage) -> bool:
