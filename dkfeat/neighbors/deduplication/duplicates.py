@@ -83,8 +83,8 @@ def duplicates(
         Similarity from which two rows are duplicates, above 0 and at most 1.
     target : str, path, Target or None, default=None
         Folder for the result, which all workers see, or its URL in an object store. An interrupted call continues, a
-        repeated one opens the result, and one after new shards were added to the data set compares their rows alone
-        with all. None: the result is in memory.
+        repeated one opens the result, or makes missing and truncated shards of it again, and one after new shards were
+        added to the data set compares their rows alone with all. None: the result is in memory.
     verify : {"codes", "exact"}, default="codes"
         With "exact", the kernel of candidates is computed from their rows: of pairs whose estimate is at least the
         threshold minus three standard errors, those are duplicates whose exact similarity is at least the threshold.
