@@ -132,11 +132,9 @@ def check_seed(random_state: Any) -> int:
         return int(random_state.integers(0, _SEED_LIMIT - 1, dtype=np.uint64, endpoint=True))
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(0, _SEED_LIMIT, dtype=np.uint64))
-    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool | np.bool_):
-        seed = int(random_state)
-        if 0 <= seed < _SEED_LIMIT:
-            return seed
-        raise ConfigError(f"random_state={seed}, but a seed lies in [0, 2**64); choose a non-negative integer")
+    is_integer = isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool | np.bool_)
+    if is_integer and 0 <= random_state < _SEED_LIMIT:
+        return int(random_state)
     raise ConfigError(
         f"random_state={random_state!r} of type {type(random_state).__name__}; "
         "pass an integer in [0, 2**64), None, or a generator of numpy"

@@ -176,21 +176,15 @@ def read_text(path: str | Path, kind: str) -> str:
         If the file cannot be read, is a pipe, a device or a folder, or is larger than `MOST_BYTES`. The text starts
         with the file's name; the cause is the error of the operating system, if there is one.
     """
-    data, fault = b"", ""
     try:
-        if stat.S_ISREG(Path(path).stat().st_mode):
-            with Path(path).open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
-        else:  # a pipe may block when it is opened, and a device may have no end
-            fault = "it is not a regular file"
-        text = data.decode("utf-8")
-    except (OSError, ValueError) as error:  # the latter: not UTF-8, or a path with a NUL
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe may block when it is opened, and a device may have no end
+            raise ValueError("it is not a regular file")
+        if status.st_size > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        return Path(path).read_bytes().decode("utf-8")
+    except (OSError, ValueError) as error:  # the latter also: not UTF-8, or a path with a NUL
         raise ConfigError(f"{path}: cannot be read as {kind}: {error}") from error
-    if len(data) > MOST_BYTES:
-        fault = f"it is larger than {MOST_BYTES >> 20} MiB"
-    if fault:
-        raise ConfigError(f"{path}: cannot be read as {kind}: {fault}")
-    return text
 
 
 def read_yaml(path: str | Path, kind: str) -> Any:

@@ -224,12 +224,8 @@ def rows_to_compare(
     SpecConflictError
         As from `RowsOfSource.of`.
     """
-    if is_exact and source is None:
-        raise ConfigError(
-            f"rows are compared exactly, which needs the source of the shards; pass source (--source), or no {option}"
-        )
-    if not is_exact and source is not None:
-        raise ConfigError(f"a source is given, but nothing is read from it; pass {option}, or no source")
+    if is_exact != (source is not None):
+        raise ConfigError(f"{option} needs the source of the shards; pass source (--source) and it, or neither")
     if source is None:
         return None
     if not hasattr(source, "shape"):

@@ -93,13 +93,9 @@ def declared_labels(labels: Sequence[float], label_dtype: str) -> tuple[float, .
     inexact = [label for label in found if not (is_int64(label) if is_int else _is_float64(label))]
     if inexact:
         dtype, other = ("int64", "float64") if is_int else ("float64", "int64")
-        remedy = (
-            f'pass label_dtype="{other}"'
-            if label_dtype == dtype
-            else "give labels that are all integers of int64, or all exact in float64"
-        )
         raise ConfigError(
-            f"labels holds {inexact[0]!r}, which is not exact in {dtype}, the type of the labels; {remedy}"
+            f"labels holds {inexact[0]!r}, which is not exact in {dtype}, the type of the labels; give labels that are "
+            f'all exact in it, or pass label_dtype="{other}"'
         )
     return found
 

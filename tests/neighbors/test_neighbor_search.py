@@ -144,7 +144,7 @@ def test_search__bad_arguments(data, rows):
         ({"rerank": 20, "source": rows[:7]}, "500 rows of 60 columns"),
         ({"rerank": 20, "source": rows[::-1]}, "codes of rows 0 to"),
         ({"rerank": 20, "source": sp.vstack([rows[:-9], rows[-9:][::-1]])}, "to 499 differ"),
-        ({"source": rows}, "pass rerank"),
+        ({"source": rows}, "rerank=100 needs the source of the shards"),
         ({"queries": data, "rerank": 20, "source": rows}, "these queries are shards"),
     ]:
         with pytest.raises(ConfigError, match=message):

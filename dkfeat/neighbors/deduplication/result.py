@@ -90,10 +90,6 @@ class Duplicates:
             state = "holds a search that was interrupted" if is_begun else "is no folder of duplicates"
             raise ConfigError(f"{fspath(folder)} {state}; {_REMEDY}")
         found = record["results"]
-        check(
-            min(found.bands) >= 1,
-            f"{root.url}/{DUPLICATES_FILE}: bands are {list(found.bands)}, expected two numbers of at least 1",
-        )
         options = storage_options if root.is_remote else None
         tables = {name: open_shards(f"{root.url}/{name}", storage_options=options) for name in (PAIRS, GROUPS)}
         for table, stated in ((PAIRS, found.n_pairs), (GROUPS, found.n_rows)):
