@@ -109,7 +109,7 @@ def test_all_rows_exactly(folder, tmp_path):
         (
             ["features", "--source", "rows.svm"],
             2,
-            "--rerank 100 needs the source of the shards; pass --source and it, or neither",
+            "--rerank 100 needs the source",
         ),
         (["features", "features", "--label", "y"], 2, "leave out --label"),
         (["features", "queries.svm", "--method", "graph"], 2, "leave out the queries, or it"),

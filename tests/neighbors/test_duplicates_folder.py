@@ -252,7 +252,7 @@ def test_exact__bad_arguments(folder):
     shards = folder / "shards"
     with pytest.raises(ConfigError, match="verify='all', but"):
         duplicates(shards, verify="all", progress=False)
-    with pytest.raises(ConfigError, match="verify='exact' needs the source .*; pass source and it, or neither"):
+    with pytest.raises(ConfigError, match=r"verify='exact' needs the source .*; pass source and it, or neither"):
         duplicates(shards, verify="exact", progress=False)
     with pytest.raises(ConfigError, match=r"verify='exact' needs the source of the shards"):
         duplicates(shards, source=str(folder / "*.svm"), progress=False)

@@ -379,7 +379,7 @@ def test_long_lines__bounded_by_option(tmp_path):
         ({"labels": (0.5, 1), "label_dtype": "int64"}, "labels holds 0.5, .*pass label_dtype=\"float64\""),
         ({"labels": (1, 2**63), "label_dtype": "int64"}, "labels holds 9223372036854775808, .*\"float64\""),
         ({"labels": (1, 2**53 + 1), "label_dtype": "float64"}, "labels holds 9007199254740993, .*\"int64\""),
-        ({"labels": (0.5, 2**53 + 1)}, "labels holds 9007199254740993, which is not exact in float64, .*give labels that are all exact"),
+        ({"labels": (0.5, 2**53 + 1)}, "labels holds 9007199254740993, which is not exact in float64, .* all exact"),
         ({"labels": (10**400,)}, "labels holds 1000"), ({"labels": (float("inf"),)}, "finite"),
     ],
 )  # fmt: skip
