@@ -21,11 +21,7 @@ from dkfeat.errors import ConfigError
 from dkfeat.maps._kernel_estimates import error_band
 from dkfeat.store.outputs import PNG_MARK
 
-__all__ = [
-    "ExplanationDisplay",
-    "accuracy_against_k",
-    "kernel_estimates",
-]
+__all__ = ["ExplanationDisplay", "accuracy_against_k", "kernel_estimates"]
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """Markers that distinguish lines without colours."""

@@ -25,13 +25,7 @@ from numpy.typing import NDArray
 from dkfeat.compiled.jit import aligned, owned
 from dkfeat.compiled.products.convolution import SMALLEST as SMALLEST_PERIOD
 from dkfeat.compiled.products.convolution import add_shifted, convolve_rows, spectra_of
-from dkfeat.compiled.products.hadamard import (
-    SMALLEST,
-    FastfoodTables,
-    FlatRows,
-    project_fastfood,
-    project_orthogonal,
-)
+from dkfeat.compiled.products.hadamard import SMALLEST, FastfoodTables, FlatRows, project_fastfood, project_orthogonal
 from dkfeat.compiled.products.matrix import AHEAD, multiply_dense, multiply_sparse
 from dkfeat.compiled.random import (
     STREAM_CIRCULANT,

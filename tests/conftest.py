@@ -41,11 +41,7 @@ settings.register_profile("dkfeat", derandomize=True, max_examples=30, **EXAMPLE
 settings.register_profile("random", derandomize=False, **EXAMPLES)
 settings.load_profile("dkfeat")
 
-SLOW_FOLDERS = (
-    "tests/benchmarks",
-    "tests/docs",
-    "tests/reproduction",
-)
+SLOW_FOLDERS = ("tests/benchmarks", "tests/docs", "tests/reproduction")
 FEW_CASES = 4
 
 ROWS, COLUMNS = 400, 300

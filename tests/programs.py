@@ -61,13 +61,7 @@ def start(words: list[str], *, cwd: Path | None = None, quiet: bool = False, **v
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     output = subprocess.DEVNULL if quiet else subprocess.PIPE
     return subprocess.Popen(
-        words,
-        cwd=cwd,
-        env=environment,
-        stdout=output,
-        stderr=output,
-        text=True,
-        start_new_session=True,
+        words, cwd=cwd, env=environment, stdout=output, stderr=output, text=True, start_new_session=True
     )
 
 

@@ -19,10 +19,7 @@ def test_row_block__counts_rows_those_with_several_labels_by_their_offsets():
     [
         ({"y": np.zeros(2)}, "label.: 2"),
         ({"y": np.zeros(3), "qid": np.arange(1)}, "qid.: 1"),
-        (
-            {"y": np.arange(3), "label_offsets": np.array([0, 2, 3])},
-            "label.: 2",
-        ),
+        ({"y": np.arange(3), "label_offsets": np.array([0, 2, 3])}, "label.: 2"),
     ],
 )
 def test_row_block__refuses_columns_for_another_number_of_rows(columns, length):

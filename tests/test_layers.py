@@ -25,10 +25,7 @@ TABLE = {
     "archives": (BOTTOM, {"numpy", "pyarrow"}),
     "compiled": ({"compiled"}, {"numpy", "numba", "llvmlite"}),
     "kernels": ({"kernels", "compiled", "validation", "errors"}, {"numpy", "scipy"}),
-    "projections": (
-        {"projections", "kernels", "compiled", "validation", "errors"},
-        {"numpy", "scipy"},
-    ),
+    "projections": ({"projections", "kernels", "compiled", "validation", "errors"}, {"numpy", "scipy"}),
     "maps": (
         {"maps", "kernels", "projections", "compiled", "theory", *BOTTOM} - {"config"},
         {"numpy", "scipy", "sklearn"},
@@ -156,8 +153,7 @@ def test_modules__import_each_other_in_no_circle():
 
 
 @pytest.mark.parametrize(
-    "late",
-    ["from dkfeat.b import x", "def f():\n    import dkfeat.b", "if TYPE_CHECKING:\n    from dkfeat import b"],
+    "late", ["from dkfeat.b import x", "def f():\n    import dkfeat.b", "if TYPE_CHECKING:\n    from dkfeat import b"]
 )
 def test_circles__are_found_over_late_and_type_only_imports(late):
     sources = {"dkfeat.a": late, "dkfeat.b": "from dkfeat.c import y", "dkfeat.c": "import dkfeat.a", "dkfeat.d": ""}

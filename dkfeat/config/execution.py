@@ -167,10 +167,7 @@ class SlurmClusterConfig(ClusterConfig):
             )
 
 
-CLUSTERS: dict[str, type[ClusterConfig]] = {
-    "local": LocalClusterConfig,
-    "slurm": SlurmClusterConfig,
-}
+CLUSTERS: dict[str, type[ClusterConfig]] = {"local": LocalClusterConfig, "slurm": SlurmClusterConfig}
 """Settings by kind of cluster."""
 
 

@@ -14,13 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import owned
-from dkfeat.compiled.products.minmax import (
-    SplitRows,
-    minmax_of_pairs,
-    minmax_similarities,
-    mirror_lower,
-    split_rows,
-)
+from dkfeat.compiled.products.minmax import SplitRows, minmax_of_pairs, minmax_similarities, mirror_lower, split_rows
 from dkfeat.compiled.products.rows import sum_magnitudes
 from dkfeat.kernels._rows import HeldColumns, check_widths, inner_products, paired_rows, row_numbers
 from dkfeat.validation import MAX_POWER, check_real, rows_as_csr

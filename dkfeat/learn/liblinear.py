@@ -18,14 +18,7 @@ from sklearn.svm import LinearSVC
 from dkfeat.config.train import Liblinear, as_grid
 from dkfeat.engine.progress import Progress
 from dkfeat.errors import ConfigError, InputError
-from dkfeat.learn.checks import (
-    check_fits,
-    check_row_weights,
-    class_weights,
-    classes_of,
-    no_weight,
-    task_of,
-)
+from dkfeat.learn.checks import check_fits, check_row_weights, class_weights, classes_of, no_weight, task_of
 from dkfeat.learn.model import LinearModel
 from dkfeat.learn.scores import Score, predictions_of
 from dkfeat.learn.sgd.rows import is_held_out, labelled_batches

@@ -21,14 +21,7 @@ from dkfeat.engine.runners.open import LazyRunner
 from dkfeat.engine.scan import scale_warning
 from dkfeat.errors import ConfigError, SpecConflictError
 from dkfeat.filesystems.urls import is_url
-from dkfeat.learn.checks import (
-    check_continues,
-    check_fits,
-    check_same_features,
-    class_weights,
-    classes_of,
-    task_of,
-)
+from dkfeat.learn.checks import check_continues, check_fits, check_same_features, class_weights, classes_of, task_of
 from dkfeat.learn.model import LinearModel, load_model, settings_of
 from dkfeat.learn.scores import calibrate
 from dkfeat.learn.sgd.checkpoint import ALGORITHM, Checkpoints

@@ -147,10 +147,7 @@ class GMMNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return (np.clip(1.0 - similarities, 0.0, 1.0), rows) if return_distance else rows
 
     def kneighbors_graph(
-        self,
-        X: Any = None,
-        n_neighbors: int | None = None,
-        mode: Literal["connectivity", "distance"] = "connectivity",
+        self, X: Any = None, n_neighbors: int | None = None, mode: Literal["connectivity", "distance"] = "connectivity"
     ) -> sp.csr_matrix:
         """Make the graph of queries and their nearest rows.
 

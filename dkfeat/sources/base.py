@@ -136,11 +136,7 @@ class Scan:
 
     @classmethod
     def merge(
-        cls,
-        source: Source,
-        files: Sequence[SourceFile],
-        splits: Sequence[Split],
-        parts: Sequence[SplitScan],
+        cls, source: Source, files: Sequence[SourceFile], splits: Sequence[Split], parts: Sequence[SplitScan]
     ) -> Self:
         """Join the scans of all splits of a source; `parts` are in the order of `splits`."""
         lowest = min((part.min_index for part in parts if part.min_index is not None), default=1)

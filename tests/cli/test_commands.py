@@ -231,10 +231,7 @@ def test_mistakes__exit_2_without_a_traceback(arguments, words, tmp_path, monkey
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            "a,b,label\n1,2,0\n",
-            "'a,b,label'; dkfeat reads Parquet, JSON lines and LIBSVM text; this writes a CSV",
-        ),
+        ("a,b,label\n1,2,0\n", "'a,b,label'; dkfeat reads Parquet, JSON lines and LIBSVM text; this writes a CSV"),
         ('{"a":1,"b":2}\n', """'{"a":1,"b":2}'; JSON lines are read by --format jsonl\n"""),
         ("spam 1:1\n", "'spam'; words can be labels in Parquet and JSON lines\n"),
         ("1,2 1:1\n", "'1,2'; lists of labels are read with --multilabel\n"),

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dkfeat.compiled.decimals import (
-    MALFORMED,
-    ROUNDED,
-    UNDECIDED,
-    read_number,
-)
+from dkfeat.compiled.decimals import MALFORMED, ROUNDED, UNDECIDED, read_number
 from tests.sources.strategies import numerals
 
 MANY = settings(max_examples=10 * settings.default.max_examples)

@@ -59,13 +59,7 @@ def test_sized__stands_in_place_of_the_file():
         config.sized(n_workers=0)
 
 
-@pytest.mark.parametrize(
-    ("mapping", "threads"),
-    [
-        (SLURM, 24),
-        ({"kind": "local", "n_workers": 2}, None),
-    ],
-)
+@pytest.mark.parametrize(("mapping", "threads"), [(SLURM, 24), ({"kind": "local", "n_workers": 2}, None)])
 def test_n_threads__as_the_settings_ask(mapping, threads):
     assert read_cluster(mapping).n_threads == threads
 

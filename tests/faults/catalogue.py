@@ -84,12 +84,7 @@ def table() -> str:
         "",
     ]
     for letter, title in SECTIONS.items():
-        lines += [
-            f"## {title}",
-            "",
-            "| case | fault | expected result | tests |",
-            "| --- | --- | --- | --- |",
-        ]
+        lines += [f"## {title}", "", "| case | fault | expected result | tests |", "| --- | --- | --- | --- |"]
         for case, (done, required) in CASES.items():
             if case.startswith(letter):
                 cells = [f"`{place}`" for place in tests.get(case, [])]

@@ -106,11 +106,7 @@ def test_all_rows_exactly(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (
-            ["features", "--source", "rows.svm"],
-            2,
-            "--rerank 100 needs the source",
-        ),
+        (["features", "--source", "rows.svm"], 2, "--rerank 100 needs the source"),
         (["features", "features", "--label", "y"], 2, "leave out --label"),
         (["features", "queries.svm", "--method", "graph"], 2, "leave out the queries, or it"),
         (["features", "nowhere.svm"], 2, "no file matches nowhere.svm"),

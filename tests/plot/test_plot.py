@@ -25,10 +25,7 @@ def test_kernel_estimates__draw_each_pair_and_the_band(axes):
     assert plot.kernel_estimates(exact, estimates, deviations=deviations, ax=axes) is axes
     band, dots = axes.collections
     np.testing.assert_allclose(dots.get_offsets(), np.column_stack([exact, estimates]))
-    assert labels_of(axes) == [
-        "theory, \N{PLUS-MINUS SIGN} 2 standard errors",
-        "500 pairs of rows,\nRMS error 0.01",
-    ]
+    assert labels_of(axes) == ["theory, \N{PLUS-MINUS SIGN} 2 standard errors", "500 pairs of rows,\nRMS error 0.01"]
     corners = band.get_paths()[0].vertices
     middle = corners[np.argsort(np.abs(corners[:, 0] - 0.5), kind="stable")[:2]]  # two standard errors on either side
     assert np.ptp(middle[:, 1]) == pytest.approx(4 * 0.5 / 16, rel=0.01)

@@ -14,9 +14,7 @@ def csr_blocks(draw, *, dtype="float32", max_rows=8, max_features=12):
     n_features = draw(st.integers(1, max_features))
     width = 32 if dtype == "float32" else 64
     values = st.floats(allow_nan=False, allow_infinity=False, width=width).filter(lambda value: value != 0)
-    rows = draw(
-        st.lists(st.dictionaries(st.integers(0, n_features - 1), values), min_size=n_rows, max_size=n_rows),
-    )
+    rows = draw(st.lists(st.dictionaries(st.integers(0, n_features - 1), values), min_size=n_rows, max_size=n_rows))
     X = sparse.csr_matrix((n_rows, n_features), dtype=dtype)
     X.indices = np.array([column for row in rows for column in sorted(row)], dtype=np.int32)
     X.data = np.array([row[column] for row in rows for column in sorted(row)], dtype=dtype)

@@ -188,16 +188,7 @@ def test_copy_without_duplicates__has_the_lines_as_they_are(tmp_path):
     lines = [line.replace(b": ", b":   ") for line in text_of(ROWS[:100] + ROWS[:50]).splitlines(keepends=True)]
     lines[100:] = [line.replace(b":   ", b":") for line in lines[100:]]
     path = written(tmp_path / "docs.jsonl.zst", b" \n", *lines, b"[]\n")
-    words = (
-        "--label",
-        "y",
-        "--features",
-        "b,c",
-        "--filters",
-        "b != 0",
-        "--on-bad-row",
-        "quarantine",
-    )
+    words = ("--label", "y", "--features", "b,c", "--filters", "b != 0", "--on-bad-row", "quarantine")
     run("featurize", path, *words, "--max-bad-rows", "1", "--map", "dart", "--out", tmp_path / "features")
     found = duplicates(tmp_path / "features", threshold=1, target=tmp_path / "duplicates", progress=False)
     run(

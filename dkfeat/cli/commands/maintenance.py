@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dkfeat.cli.group import Command, DkfeatCommand, apply_options, heading
-from dkfeat.cli.options import (
-    execution_options,
-    holds_model,
-    options_at,
-    output_options,
-    run_arguments,
-    storage_option,
-)
+from dkfeat.cli.options import execution_options, holds_model, options_at, output_options, run_arguments, storage_option
 from dkfeat.cli.output import echo, note, print_result, show_size
 from dkfeat.messages import counted, show_bytes
 

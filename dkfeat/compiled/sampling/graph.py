@@ -95,11 +95,7 @@ def _keep(first, left, right, counts, heaps):
 
 
 def refined(
-    first: int,
-    heaps: NDArray[np.int64],
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    counts: NDArray[np.integer],
+    first: int, heaps: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64], counts: NDArray[np.integer]
 ) -> NDArray[np.int64]:
     """Return lists of the best entries of lists and of new pairs, the highest first; `heaps` is overwritten.
 

@@ -156,12 +156,7 @@ def _encode_rows(indptr, columns, keys, n_bits, bits, buffers, packed, empty, i_
 
 
 def encode(
-    indptr: NDArray,
-    columns: NDArray,
-    n_components: int,
-    seed: int,
-    bits: int,
-    i_star: NDArray[np.int64] | None = None,
+    indptr: NDArray, columns: NDArray, n_components: int, seed: int, bits: int, i_star: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Compute the packed codes of sets.
 

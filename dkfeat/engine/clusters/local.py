@@ -83,9 +83,7 @@ def share_cores(n_workers: int | None, threads_per_worker: int | None) -> tuple[
 
 @contextmanager
 def local_cluster(
-    n_workers: int | None = None,
-    threads_per_worker: int | None = None,
-    memory_limit: int | str | None = None,
+    n_workers: int | None = None, threads_per_worker: int | None = None, memory_limit: int | str | None = None
 ) -> Iterator[Client]:
     """Start worker processes on this machine and stop them at the end of the ``with`` block.
 

@@ -132,13 +132,7 @@ class StoredRows(ShardSource):
             rows = RowBlock(X=pa.concat_tables(tables), y=None, number=self.first_row(split) + np.arange(start, stop))
             digest, by_file = fingerprint([identity, start, stop]), tuple(np.diff(ends.clip(start, stop)).tolist())
             return Piece(
-                number=number,
-                last=last,
-                block=rows,
-                start=start,
-                stop=stop,
-                source_sha256=digest,
-                rows_by_file=by_file,
+                number=number, last=last, block=rows, start=start, stop=stop, source_sha256=digest, rows_by_file=by_file
             )
 
         for table in self.source.stored_rows(split, bad):

@@ -257,12 +257,7 @@ def numeric_env() -> str:
         for pool in threadpool_info()
         if pool["user_api"] == "blas"
     }
-    parts = [
-        platform.machine(),
-        *sorted(blas),
-        " ".join(["numpy", *loops]),
-        f"scipy.fft {scipy.__version__}",
-    ]
+    parts = [platform.machine(), *sorted(blas), " ".join(["numpy", *loops]), f"scipy.fft {scipy.__version__}"]
     return ", ".join(parts)
 
 

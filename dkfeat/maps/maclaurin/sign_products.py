@@ -14,13 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkfeat.compiled.jit import aligned, owned
-from dkfeat.compiled.products.signs import (
-    GROUP,
-    SCRATCH_SIZE,
-    Features,
-    multiply_dense_signs,
-    multiply_sparse_signs,
-)
+from dkfeat.compiled.products.signs import GROUP, SCRATCH_SIZE, Features, multiply_dense_signs, multiply_sparse_signs
 from dkfeat.compiled.random import COLUMNS, STREAM_MACLAURIN_SIGN, SUPERBLOCK, packed_signs, transposed_signs
 from dkfeat.compiled.simd import LANES
 from dkfeat.maps.maclaurin.series import Draws, Tile
@@ -43,12 +37,7 @@ _CELLS = 2**20
 
 
 def multiply_rows(
-    X: Any,
-    multipliers: NDArray[np.float32],
-    draws: Draws,
-    seed: int,
-    out: NDArray[np.float32],
-    to: int,
+    X: Any, multipliers: NDArray[np.float32], draws: Draws, seed: int, out: NDArray[np.float32], to: int
 ) -> NDArray[np.uint8]:
     """Write the features of rows to the last columns of `out`.
 

@@ -13,13 +13,7 @@ import numpy as np
 from dkfeat.engine.scan import run_stage
 from dkfeat.errors import ConfigError
 from dkfeat.neighbors.deduplication.groups import BLOCK_ROWS, Groups, count_in_blocks
-from dkfeat.neighbors.deduplication.pairs import (
-    STANDARD_ERRORS,
-    StoredRows,
-    compare_exactly,
-    find_copies,
-    find_pairs,
-)
+from dkfeat.neighbors.deduplication.pairs import STANDARD_ERRORS, StoredRows, compare_exactly, find_copies, find_pairs
 from dkfeat.neighbors.deduplication.stages import Former, Stages, cut, parts_of_bands
 from dkfeat.neighbors.deduplication.work_files import MAX_ROWS, Counts, PairFiles
 from dkfeat.neighbors.exact import RowsInMemory

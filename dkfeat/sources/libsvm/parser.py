@@ -67,11 +67,7 @@ REASONS = {
 
 
 def parse_error(
-    message: str,
-    file: SourceFile,
-    line_offset: int,
-    column: int,
-    storage_options: Mapping[str, Any] | None,
+    message: str, file: SourceFile, line_offset: int, column: int, storage_options: Mapping[str, Any] | None
 ) -> ParseError:
     """Make the error at a byte column, from 1, of the line that begins at `line_offset` in the decompressed file."""
     line = 1 + _count_lines(file, line_offset, storage_options)

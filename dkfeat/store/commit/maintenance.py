@@ -54,10 +54,7 @@ class Cleaned:
 
 
 def abort(
-    target: str | PathLike[str] | Storage,
-    *,
-    dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    target: str | PathLike[str] | Storage, *, dry_run: bool = False, storage_options: Mapping[str, Any] | None = None
 ) -> Aborted:
     r"""Abort an interrupted batch, so that the next run makes a new plan.
 

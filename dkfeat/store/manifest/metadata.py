@@ -22,28 +22,11 @@ from dkfeat.errors import ConfigError, DkfeatError, ShardError
 from dkfeat.html import MARK
 from dkfeat.store.manifest import former
 from dkfeat.store.manifest.batch_plan import OTHER_TARGET, BatchPlan, plan_name, read_plan
-from dkfeat.store.manifest.manifest import (
-    MANIFEST_NAME,
-    Head,
-    Manifest,
-    check_format,
-    manifest_name,
-    parse_head,
-)
+from dkfeat.store.manifest.manifest import MANIFEST_NAME, Head, Manifest, check_format, manifest_name, parse_head
 from dkfeat.store.manifest.record_table import Records
 from dkfeat.store.manifest.records import check
 from dkfeat.store.shards.columns import TABLES
-from dkfeat.store.storage.base import (
-    DATA,
-    META,
-    SPEC,
-    SUCCESS,
-    TMP,
-    Storage,
-    read_existing,
-    read_listed,
-    read_required,
-)
+from dkfeat.store.storage.base import DATA, META, SPEC, SUCCESS, TMP, Storage, read_existing, read_listed, read_required
 
 KEPT = 16
 """Number of the newest manifests that are kept; a later version may keep more of them, but not fewer."""

@@ -379,12 +379,7 @@ class Lock(AbstractContextManager["Lock"]):
     """
 
     def __init__(
-        self,
-        store: Storage,
-        holder: Mapping[str, Any],
-        *,
-        break_lock: str | None = None,
-        made: Iterable[Path] = (),
+        self, store: Storage, holder: Mapping[str, Any], *, break_lock: str | None = None, made: Iterable[Path] = ()
     ) -> None:
         self._store, self._made = store, tuple(made)[::-1]
         self.holder: Mapping[str, Any] = {**holder, **this_process()}

@@ -12,13 +12,7 @@ import pytest
 import dkfeat
 from dkfeat.engine.runners.base import Stopped
 from dkfeat.engine.tasks import job
-from dkfeat.errors import (
-    ConfigError,
-    ParseError,
-    PlanError,
-    SourceNotFoundError,
-    SpecConflictError,
-)
+from dkfeat.errors import ConfigError, ParseError, PlanError, SourceNotFoundError, SpecConflictError
 from dkfeat.sources import find
 from tests.engine.helpers import featurized, gcws
 from tests.invariants import dataset_state as state

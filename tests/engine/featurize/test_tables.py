@@ -204,10 +204,7 @@ WRONG = {
     "retyped": ({"city": pa.array([1, 2])}, "city.*int64.*string"),
     "missing": ({"city": None}, "no column 'city', which was of type string in fit"),
     "null label": ({"kind": pa.array(["wide", None])}, "row 1, column kind: a null, but each row has a label"),
-    "unknown word": (
-        {"kind": pa.array(["wide", "flat"])},
-        "row 1, column kind: flat, but the classes are narrow",
-    ),
+    "unknown word": ({"kind": pa.array(["wide", "flat"])}, "row 1, column kind: flat, but the classes are narrow"),
 }
 
 

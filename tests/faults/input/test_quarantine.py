@@ -237,10 +237,7 @@ def test_quarantine__counts_of_later_batches_add_up(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("most", "allowed"),
-    [(3, True), ("2", False), ("3%", True), (0.029, False)],
-)
+@pytest.mark.parametrize(("most", "allowed"), [(3, True), ("2", False), ("3%", True), (0.029, False)])
 @pytest.mark.parametrize("scans", [True, False])
 def test_limit__absolute_and_as_a_share(tmp_path, most, allowed, scans):
     written(tmp_path / "a.svm", mixed(97, {5: "spam", 7: "x", 50: "1 1:x"}))

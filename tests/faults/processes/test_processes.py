@@ -193,10 +193,7 @@ def test_cluster_killed__error_5_then_identical_on_a_new_cluster(
                     process.kill()
 
         begin = time.monotonic()
-        with (
-            dask.config.set({"dkfeat.no-worker-seconds": 8}),
-            pytest.raises(ClusterError, match=message) as caught,
-        ):
+        with dask.config.set({"dkfeat.no-worker-seconds": 8}), pytest.raises(ClusterError, match=message) as caught:
             featurized(source, target, scheduler=address, progress=kill)
         assert time.monotonic() - begin < 60
     assert caught.value.exit_code == 5
@@ -404,10 +401,7 @@ def test_worker_stopped__its_run_replaced__leaves_no_shard_when_it_continues(sou
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("signals", "status"),
-    [
-        pytest.param((signal.SIGTERM,), 143, id="term"),
-        pytest.param((signal.SIGINT, signal.SIGINT), 130, id="int-int"),
-    ],
+    [pytest.param((signal.SIGTERM,), 143, id="term"), pytest.param((signal.SIGINT, signal.SIGINT), 130, id="int-int")],
 )
 def test_driver_signalled__leaves_soon_with_its_workers_and_resumes_identical(tmp_path, signals, status):
     with (tmp_path / "rows.svm").open("w") as file:

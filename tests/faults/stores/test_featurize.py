@@ -13,14 +13,7 @@ import pytest
 
 import dkfeat
 from dkfeat.engine.tasks.job import Job
-from dkfeat.errors import (
-    CommitError,
-    ConfigError,
-    ShardError,
-    SourceError,
-    SourceNotFoundError,
-    SpecConflictError,
-)
+from dkfeat.errors import CommitError, ConfigError, ShardError, SourceError, SourceNotFoundError, SpecConflictError
 from dkfeat.learn.predict import predict_file
 from dkfeat.sources import contents as files
 from tests import programs

@@ -90,11 +90,7 @@ def test_reprs_and_plans__do_not_show_them(source, bucket, secret_options):
     job = Job(source=source, storage=storage, spec={}, spec_fp="", run_id="")
     made = plan(source, dkfeat.Target(bucket.url(), storage_options=secret_options), gcws())
     X, y = dkfeat.read_libsvm(
-        bucket.url("in/*.svm"),
-        n_features=300,
-        zero_based=False,
-        label_dtype="int64",
-        storage_options=secret_options,
+        bucket.url("in/*.svm"), n_features=300, zero_based=False, label_dtype="int64", storage_options=secret_options
     )
     assert_clean(repr(source), repr(storage), repr(job), made, made.describe(), source.to_mapping(), storage.url)
     assert_clean(repr(X), *X.dask, *map(repr, X.dask.values()), repr(y))

@@ -98,8 +98,7 @@ def test_train__parts_give_the_same_bits_on_any_scheduler(folder, three_parts):
 def test_train__with_refit_starts_the_cluster_once(folder, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(
-        "dkfeat.engine.clusters.open.local_cluster",
-        lambda *sizes: started.append(sizes) or local_cluster(*sizes),
+        "dkfeat.engine.clusters.open.local_cluster", lambda *sizes: started.append(sizes) or local_cluster(*sizes)
     )
     (tmp_path / "cluster.yaml").write_text("{kind: local, n_workers: 2, threads_per_worker: 1}")
     options = {"alpha": [1e-6, 1e-4], "refit": True, "parts": 3}

@@ -26,10 +26,7 @@ from dkfeat.maps import (
 from tests.reference.law import estimates
 
 INNER = {
-    "rbf_cosine": (
-        FourierFeatures(gamma=1.5, normalize=False),
-        lambda X, Y: kernels.rbf_cosine(X, Y, gamma=1.5),
-    ),
+    "rbf_cosine": (FourierFeatures(gamma=1.5, normalize=False), lambda X, Y: kernels.rbf_cosine(X, Y, gamma=1.5)),
     "rbf": (FourierFeatures(gamma=0.1, kernel="rbf", normalize=False), lambda X, Y: kernels.rbf(X, Y, gamma=0.1)),
     "laplace": (LaplaceFeatures(beta=0.1), lambda X, Y: kernels.exponential_semigroup(X, Y, beta=0.1)),
     "gcws": (GCWSFeatures(p=0.7), lambda X, Y: kernels.gmm(X, Y, p=0.7)),

@@ -131,11 +131,7 @@ TEXT = ["a", "b"]
 X = {"x": [1.0, 2.0]}
 # columns beside the label [1, 2], None: no such column; options; message
 SCHEMAS = [
-    (
-        X | {"label": None},
-        {},
-        "column label: there is no such column: the file has x; pass label=, or label=None",
-    ),
+    (X | {"label": None}, {}, "column label: there is no such column: the file has x; pass label=, or label=None"),
     ({}, {}, "column features: no column of numbers is left"),
     ({"": [1, 2], "x": [1, 2]}, {}, "column '': a column without a name; .* by features="),
     ({}, {"features": "y"}, "column y: .*: the file has label; pass features=$"),

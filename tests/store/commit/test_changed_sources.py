@@ -67,8 +67,7 @@ def test_keep__a_lost_shard_of_a_changed_source_cannot_be_made_again(job, name):
     lost = next(entry for entry in manifest.shards if entry.source == name)
     (job.target / "data" / lost.name).unlink()
     with pytest.raises(
-        SpecConflictError,
-        match=rf"'{name}' .*since shards were committed that are now missing or .*{lost.name}",
+        SpecConflictError, match=rf"'{name}' .*since shards were committed that are now missing or .*{lost.name}"
     ):
         job.begin(keep_changed=True)
 
@@ -91,8 +90,7 @@ def test_keep__a_moved_file_is_not_added_once_more(tmp_path):
     (tmp_path / "days" / "day2.svm").write_text("-1 2:1 3:1\n")
     before = featurized(tmp_path / "days" / "*.svm", tmp_path / "features", scheduler="synchronous")
     with pytest.raises(
-        SpecConflictError,
-        match=r"'days/day1\.svm' has the size and time of 'day1\.svm', which .* is gone",
+        SpecConflictError, match=r"'days/day1\.svm' has the size and time of 'day1\.svm', which .* is gone"
     ):
         featurized(tmp_path / "day*" / "*.svm", tmp_path / "features", on_changed_source="keep")
     (tmp_path / "days" / "old").mkdir()

@@ -95,12 +95,7 @@ def test_abort__dry_run_changes_nothing(job):
 @pytest.mark.slow
 @pytest.mark.fault("P-01")
 @pytest.mark.parametrize(
-    "at",
-    [
-        pytest.param("abort_before_shard:1", marks=pytest.mark.quick),
-        "abort_before_shard:2",
-        *ABORT_POINTS[1:],
-    ],
+    "at", [pytest.param("abort_before_shard:1", marks=pytest.mark.quick), "abort_before_shard:2", *ABORT_POINTS[1:]]
 )
 @pytest.mark.parametrize("then", ["abort", "resume"])
 def test_abort__killed_at_every_step(job, interrupted, finished, at, then):

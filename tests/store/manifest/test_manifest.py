@@ -186,15 +186,7 @@ def test_names__other_than_a_shards__are_refused(name):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"split": 1},
-        {"size": -1},
-        {"n_empty": 1701},
-        {"sha256": "b" * 63},
-        {"range": (5, 4)},
-    ],
-    ids=str,
+    "change", [{"split": 1}, {"size": -1}, {"n_empty": 1701}, {"sha256": "b" * 63}, {"range": (5, 4)}], ids=str
 )
 def test_entry__wrong_values__are_refused(change):
     entry = {**json.loads(changed())["shards"][0], **change}

@@ -105,11 +105,7 @@ def test_encode__read_back_is_identity(layout, rows, kinds):
     given = parts(layout, rows, **kinds)
     shard = encode(**given)
     schema = schema_of(
-        layout,
-        WIDTH[layout],
-        kinds.get("dtype", "int64"),
-        multilabel="multilabel" in kinds,
-        query_id="qid" in kinds,
+        layout, WIDTH[layout], kinds.get("dtype", "int64"), multilabel="multilabel" in kinds, query_id="qid" in kinds
     )
     got = read_back(layout, shard, schema=schema)
     assert same(layout, got.X, given["encoded"])
