@@ -103,6 +103,9 @@ def read_table(X: Any) -> list[pa.RecordBatch]:
     try:
         if hasattr(X, "iloc") and hasattr(X, "columns"):  # of pandas
             X = pa.Table.from_pandas(X, preserve_index=False, nthreads=1)
+            for at, column in enumerate(X.columns):  # numbers that are all missing may be of any type
+                if pa.types.is_floating(column.type) and 0 < len(column) == column.null_count:
+                    X = X.set_column(at, X.column_names[at], pa.nulls(len(column)))
         if isinstance(X, pa.RecordBatch):
             batches = [X]
         elif isinstance(X, Mapping):
@@ -163,9 +166,10 @@ class Plan(NamedTuple):
                     "text, or name another column"
                 )
             if storage.family not in (column.family, "null"):
+                of_pandas = " (in pandas by .astype('string'), which keeps missing values)" * (column.family == "text")
                 raise InputError(
                     f"column {column.name!r} is of type {kinds[child]}, but it was {column.type} in fit; convert it to "
-                    f"{column.type}, or fit the encoder anew"
+                    f"{column.type}{of_pandas}, or fit the encoder anew"
                 )
             kind = storage.cast
             if storage.family in ("number", "null"):  # integers among categories, and nulls of no type

@@ -303,7 +303,8 @@ def test_missing__has_a_coordinate_if_asked():
     assert marked.has_canonical_format
     empty = pa.table({name: pa.nulls(2) for name in table.schema.names})
     assert fitted(table).transform(empty).nnz == 0
-    assert fitted(table).transform(dict.fromkeys(empty.column_names, np.nan)).nnz == 0  # as pandas has missing values
+    nothing = dict.fromkeys(empty.column_names, np.nan)  # as pandas has missing values
+    assert fitted(table).transform(nothing).nnz == fitted(table).transform(pd.DataFrame([nothing])).nnz == 0
     assert fitted(table, missing="indicator").transform(empty).nnz == 2 * table.num_columns
 
 
