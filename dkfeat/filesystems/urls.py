@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import http.client
@@ -32,7 +33,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 _GRACE_SECONDS, _LEAST_RATE = 60.0, 1_000.0
 """The body of an answer has timed out if it takes longer than this and a second for each so many bytes of it."""
 LAST_SECONDS = 5.0
-"""Time for the body of an answer after the command is interrupted."""
+"""Time of a request after the command is interrupted."""
 _MOST_UNASKED_BYTES = 1 << 26
 """Most bytes of a body that are read if no range was asked for, such as of a listing."""
 # 409: another conditional request on the same key is under way
@@ -443,6 +444,16 @@ def _s3_session() -> Any:
             if not session.trace_configs:
                 session.trace_configs.append(_trace())
             return session
+
+        async def send(self, request: Any) -> Any:
+            sending = asyncio.ensure_future(super().send(request))
+            try:
+                while not (await asyncio.wait({sending}, timeout=LAST_SECONDS))[0]:
+                    if interrupted.is_set():
+                        raise ConnectionError(errno.EINTR, "the command was interrupted")
+                return sending.result()
+            finally:
+                sending.cancel()
 
     return Session
 
