@@ -68,6 +68,10 @@ class MapConfig(Settings):
             if "random_state" in params:
                 raise ConfigError(f"{place or 'map'}: seed and random_state are the same setting; give one")
             params["random_state"] = params.pop("seed")
+        seed = params.get("random_state")
+        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):
+            key = "seed" if "seed" in mapping else "random_state"
+            raise ConfigError(f"{place or 'map'}.{key}: expected a whole number from 0 to 2^64 - 1, got {seed!r}")
         return cls(name=mapping["name"], params=params)
 
 
