@@ -303,7 +303,10 @@ class BaseTable(Encoder, auto_wrap_output_keys=None):  # type: ignore[call-arg] 
 
     def get_feature_names_out(self, input_features: Any = None) -> NoReturn:  # noqa: ARG002 - scikit-learn's argument
         """Raise InputError: there are 2^32 features a column, most of which stand for no category."""
-        raise InputError(f"{self.n_features_out:,} coordinates have no list of names; name_of names those that occur")
+        raise InputError(
+            f"{self.n_features_out:,} coordinates have no list of names; name_of names those that occur, and of a "
+            "pipeline the map has names: pipeline[-1].get_feature_names_out()"
+        )
 
     def set_output(self, *, transform: Any = None) -> Self:
         """Raise ConfigError for dense containers, which cannot hold 2^32 columns for each column of the table."""

@@ -72,7 +72,8 @@ def featurize(
         target.
     like : str, path or None
         Folder of shards or of a model whose map and input options are used, so that training and test rows are treated
-        alike. A different option of this call is a conflict, except `layout` and the source's blocksize. An option with
+        alike. A different option of this call is a conflict, except `layout` and the source's blocksize; filters, which
+        choose rows, are this call's own. An option with
         its default value counts as unset: a source of dtype "float32" becomes "float64" if `like` has that.
     encoder : TableEncoder, ColumnScale, "auto" or None
         Encoder of tables, or scale of the columns of numbers, fitted or not; it is never changed. An unfitted one is

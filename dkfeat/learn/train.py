@@ -190,6 +190,8 @@ def train(
         )
     scored, held_out = (_opened(given, storage_options) for given in (test, validation))
     init = None if init is None else load_model(init, storage_options=storage_options)
+    if init is not None and init.task != "regression" and getattr(solver, "loss", None) in REAL_LOSSES:
+        raise SpecConflictError(f"init: a {init.task} model cannot continue as a regression; train a new model")
     if is_folder:
         opening: Any = nullcontext(_opened(shards, storage_options))
     else:

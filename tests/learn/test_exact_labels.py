@@ -140,10 +140,14 @@ def test_labels__words_are_not_compared_with_numbers(tmp_path):
 
 
 def test_labels__words_of_another_format_that_training_rows_lack_are_left_out_as_numbers_are(tmp_path):
-    table = pa.table({"label": ["zero", "one"] * 20, "x": range(40)})
-    model = dkfeat.train(table, map=dkfeat.DartFeatures(n_components=32, random_state=0), progress=False)
+    table = pa.table({"kind": ["zero", "one"] * 20, "x": range(40)})
+    model = dkfeat.train(
+        dkfeat.TableSource(table, label="kind"),
+        map=dkfeat.DartFeatures(n_components=32, random_state=0),
+        progress=False,
+    )
     words = ["new", *["zero", "one"] * 19, "zero"]
-    rows = table.set_column(0, "label", pa.array(words)).to_pylist()
+    rows = table.set_column(0, "kind", pa.array(words)).to_pylist()
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     source, expected = tmp_path / "rows.jsonl", model.predict(table.select(["x"])).tolist()
     counts = dkfeat.predict_file(model, source)

@@ -53,8 +53,8 @@ def predict(
     """Predict for the rows of SOURCE with a trained model.
 
     SOURCE is LIBSVM text, Parquet or JSON lines, or a folder of shards made by
-    the model's map. Files are read with the options of the model's training rows
-    and featurized on the fly.
+    the model's map. Files are read with the options of the model's training rows,
+    except for their filters, and featurized on the fly.
 
     If --out is a folder, it gets Parquet files with label, prediction, scores and
     the origin of each row. Tasks write them in parallel, and the same command
