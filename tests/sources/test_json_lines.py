@@ -139,7 +139,7 @@ def test_types__are_settled_by_the_first_lines_or_given(tmp_path):
     [
         (
             b'\n[{"a": 1},\n{"a": 2}]\n',
-            r"""a.jsonl:2:1: expected one JSON object .* got '\[{"a":.*'; .* this command writes""",
+            r"""a.jsonl:2:1: expected one JSON object .* got '\[{"a":.*'; .* this writes""",
         ),
         (b'{"a": 1},\n{"a": 2},\n', r"a.jsonl:1:1: expected one JSON object in the line, got '{\"a\": 1},'"),
         ('{"a": "wörd"}\n'.encode("latin-1"), "a.jsonl:1:1: no JSON: 'utf-8' codec can't decode byte 0xf6"),
