@@ -141,18 +141,19 @@ def test_call__answered_after_the_read_timeout__is_made_again(bucket, options, p
 
 @pytest.mark.fault("S-21")
 @pytest.mark.parametrize(
-    ("action", "message"), [("endless", "more than the 3 bytes that were expected"), ("slow", "sent .* bytes in 0 s")]
+    ("action", "message"), [("endless", "more than the 3 bytes that were expected"), ("slow", "sent .* bytes in 1 s")]
 )
 def test_read__answer_that_does_not_end__is_given_up(bucket, options, proxy, monkeypatch, action, message):
     storage = open_storage(bucket.url(), {**options, "retry_seconds": 0})
     bucket.put("out/data/old", bytes(3 if action == "endless" else 1 << 20))
-    monkeypatch.setattr(urls, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(urls, "LAST_SECONDS", 1.0)  # also for the headers, which a busy machine sends late
     if action == "slow":
         monkeypatch.setattr(urls.interrupted, "is_set", lambda: True)
     proxy.add(action, method="GET")
     with pytest.raises(OSError, match=message):
         storage.read("data/old")
     proxy.clear()
+    monkeypatch.setattr(urls.interrupted, "is_set", lambda: False)
     assert len(storage.read("data/old")) == storage.size("data/old")
 
 
