@@ -62,8 +62,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, but not among the collected tests; multiply on one core, as tests run side by side."""
-    gc.freeze()
+    """Look for garbage again, and multiply on one core, because tests run side by side."""
     gc.enable()
     threadpool_limits(1)
 

@@ -159,10 +159,12 @@ class ColumnScale(OneToOneFeatureMixin, Encoder):
         if is_dask(X):
             return transform_blocks(self, X)
         X = validate_data(self, X, reset=False, accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=0)
-        rows = rows_as_csr(X)
-        positions, knots = state.held.positions(_columns(rows, state.params)), state.arrays["knots"]
-        with np.errstate(over="ignore"):
-            values = owned(rows.data.astype(min(rows.dtype, knots.dtype), copy=False))
+        rows, knots = rows_as_csr(X), state.arrays["knots"]
+        if knots.dtype < rows.dtype and rows.nnz:
+            with np.errstate(over="ignore"):
+                rows = rows.astype(knots.dtype)
+            rows.eliminate_zeros()
+        positions, values = state.held.positions(_columns(rows, state.params)), owned(rows.data)
         scaled, knots = np.empty_like(values), knots.astype(np.float64)
         if state.params["column_scale"] == "rank":
             rank_entries(positions, values, state.arrays["bounds"], knots, scaled)

@@ -369,7 +369,7 @@ def _sparse_row_bytes(map: FeatureMap) -> int:
     return int(nonzeros) * (8 if map.n_features_out <= 2**31 - 1 else 12)
 
 
-_OF_ALL_KINDS = ("n_features", "dtype", "multilabel", "labels", "label_dtype", "classes", "label")
+_OF_ALL_KINDS: tuple[str, ...] = ("n_features", "dtype", "multilabel", "labels", "label_dtype", "classes", "label")
 """Input options that mean the same in every format; the last two are of tables."""
 
 
@@ -385,6 +385,8 @@ def inherit_source(source: Source, name: str, spec: Mapping[str, Any], *, in_ful
         if source.zero_based == "auto":
             raise ConfigError(f"{name} was made from {kind!r}, which has no index base for text; pass zero_based")
         names = _OF_ALL_KINDS if hasattr(source, "label") else _OF_ALL_KINDS[:-2]
+        if "label" in names and not source.replaced(label=existing.get("label")).without_absent_label().has_labels:
+            names = names[:-1]  # these rows have no such column: their own default may name one
         shared = [key for key in names if key in existing and (key in requested or existing[key])]
         existing = {key: existing[key] for key in shared}
     is_array = source.in_memory and source.n_features is not None

@@ -77,6 +77,7 @@ def test_scale_of_float32__gives_equal_values_of_float64_equal_results(name):
     fitted = ColumnScale(name).fit(X.astype(np.float32))  # as sources read them
     assert np.array_equal(fitted.transform(X).toarray(), fitted.transform(X.astype(np.float32)).toarray())
     assert fitted.transform(X * 1e99).toarray()[X > 0].tolist() == [1] * (X > 0).sum()
+    assert fitted.transform(X * 1e-99).nnz == 0
 
 
 @pytest.mark.parametrize("name", SCALES)

@@ -157,6 +157,8 @@ def test_labels__words_of_another_format_that_training_rows_lack_are_left_out_as
     assert (found.n_rows, found.n_unknown, round(found.summary["accuracy"] * 39)) == (39, 1, right)
     assert (counts.n_rows, counts.n_known, counts.n_correct) == (40, 39, right)
     assert (again.summary, again.n_unknown) == (found.summary, 1)
+    (tmp_path / "default.jsonl").write_text(source.read_text().replace('"kind"', '"label"'))
+    assert dkfeat.evaluate(model, tmp_path / "default.jsonl", progress=False).summary == found.summary
     stored = parquet.read_table(tmp_path / "predictions/data")
     assert (stored["label"].to_pylist(), stored["prediction"].to_pylist()) == (words, expected)
     assert dkfeat.open_shards(tmp_path / "predictions").verify().problems == []

@@ -87,7 +87,7 @@ def _verify_shards(target: Target, where: dict[str, Any], record: dict[str, Any]
     _list("problem", report.problems)
     _list("not listed, ignored by readers", report.unlisted)
     if report.problems:
-        is_of_shard = any("part-" in problem for problem in report.problems)
+        is_of_shard = any("/data/part-" in problem for problem in report.problems)
         advice = "; delete the shards named there and repeat the run that wrote them, which writes missing shards"
         raise ShardError(
             f"{target.path}: {counted(len(report.problems), 'problem')}, listed on standard output"

@@ -434,7 +434,7 @@ class ShardDataset:
         client: Client | ExecutionConfig | None = None,
         progress: bool | Callable[[ProgressState], object] = False,
     ) -> reader.Report:
-        """Read every shard of the newest manifest, and the sizes of a Delta log; report problems and files not listed.
+        """Read every shard of the newest manifest, and a Delta log; report problems and files not listed.
 
         Parameters
         ----------

@@ -30,7 +30,7 @@ _FIRST_LINE += '{"manifest":%d,"shards":%d,"bytes":%d,"sha256":"%s"}}}\n'
 """First line of a version: the manifest up to which the log lists shards, their number, the bytes of all other lines
 and versions, which tell whether the log is complete, and the SHA-256 of these numbers and of the version's other lines.
 """
-_READ = re.compile(re.sub("%[sd]", r"(\\w+)", _FIRST_LINE).replace("{", r"\{").encode())
+_READ = re.compile(_FIRST_LINE.replace("{", r"\{").replace("%d", r"(\d+)").replace("%s", r"(\w+)").encode())
 
 
 class _Last(NamedTuple):
@@ -84,7 +84,7 @@ def check_log(storage: Storage, *, in_full: bool = False) -> _Last | None:
     def is_whole(version: str) -> bool:
         data = storage.read(f"{DELTA}/{version}")
         found = _READ.match(data)
-        return found is not None and _sha256(map(int, found.groups()[1:4]), data[found.end() :]) == found[5].decode()
+        return found is not None and _sha256(map(int, found.groups()[:4]), data[found.end() :]) == found[5].decode()
 
     if first is None or size - first.end() != int(first[4]) or not all(storage.map(is_whole, sizes if in_full else ())):
         raise CommitError(
@@ -97,13 +97,13 @@ def check_log(storage: Storage, *, in_full: bool = False) -> _Last | None:
 
 def _create(storage: Storage, last: _Last, done: tuple[int, int], actions: Iterable[dict[str, Any]]) -> None:
     rest = b"".join(map(dumps, actions))
-    numbers = *done, last.size + len(rest)
-    first = (_FIRST_LINE % (_now(), *numbers, _sha256(numbers, rest))).encode()
+    numbers = _now(), *done, last.size + len(rest)
+    first = (_FIRST_LINE % (*numbers, _sha256(numbers, rest))).encode()
     storage.create(f"{DELTA}/{last.version + 1:020d}.json", first + rest)
 
 
 def _sha256(numbers: Iterable[int], rest: bytes) -> str:
-    return hashlib.sha256(b"%d %d %d " % (*numbers,) + rest).hexdigest()
+    return hashlib.sha256(b"%d %d %d %d " % (*numbers,) + rest).hexdigest()
 
 
 def _table(spec_fp: str, schema: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ def test_init__another_checkpoint_or_model_is_refused(folder, tmp_path):
         ({"columns": 11}, "map.n_features: 11 there, 12 asked"),
         ({"labels": 5}, "the model has no class for 2 labels, such as 6"),
         ({"task": "regression"}, "a model of multiclass cannot continue as a regression"),
-        ({"loss": "huber"}, "'huber' is not a loss for classes"),
+        ({"loss": "huber"}, "a multiclass model cannot continue as a regression"),
     ],
 )
 def test_init__shards_that_do_not_fit_are_refused(options, words):
