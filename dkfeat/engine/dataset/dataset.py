@@ -381,6 +381,7 @@ class ShardDataset:
         most = 1 if chunk_rows is None else check_integer(chunk_rows, "chunk_rows", low=1)
         spec, manifest = self.spec, self.manifest
         groups = _grouped([entry for entry in manifest.shards if entry.rows] or manifest.shards[:1], most)
+        light = ShardDataset(reader.ShardReader(self.shards.storage, spec, manifest.without_records()), self.verifies)
         metas: dict[str, Any] = {"dkfeat-X": sparse.csr_matrix((0, self.shape[1]), dtype=np.float32)}
         if self.layout == "dense":
             metas["dkfeat-X"] = np.empty((0, self.shape[1]), np.float32)
@@ -392,7 +393,7 @@ class ShardDataset:
             metas["dkfeat-weight"] = np.empty(0)
         return block_arrays(
             partial(ShardDataset._read_shards, parts=parts),
-            self,
+            light,
             groups,
             [sum(entry.rows for entry in group) for group in groups],
             metas,

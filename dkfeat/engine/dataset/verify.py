@@ -55,7 +55,8 @@ def verify_shards(
             labels.update(its_labels)  # joined now, because each task may find ten thousand
             stage.advance(rows=entry.rows, source_bytes=entry.size)
 
-        runner.run(partial(_check, shards), manifest.shards, done)
+        task = partial(_check, ShardReader(storage, shards.spec, manifest.without_records()))
+        runner.run(task, manifest.shards, done)
     report = report_of(shards, found, labels)
     try:
         check_log(storage, in_full=True)

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -157,6 +157,11 @@ class Manifest(Head):
     def records(self) -> Records:
         """Columns of shards, splits and sources."""
         return self.shards.records
+
+    def without_records(self) -> Self:
+        """Return a copy without shards and sources, for tasks that get entries: they open no file that may be gone."""
+        empty = Records.of((), (), (), ())
+        return replace(self, rows=0, nnz=0, n_empty_rows=0, shards=Shards(empty), sources=Sources(empty))
 
     def new_files(self, files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
         """Return the files that are no sources of the data set."""

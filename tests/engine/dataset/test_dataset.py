@@ -224,6 +224,13 @@ def test_to_dask__tasks_do_not_carry_the_manifest(target):
     assert all(sum(map(len, dumps(task))) < 20_000 for task in graph.values())
 
 
+def test_to_dask__computes_elsewhere_after_its_manifest_is_deleted(target, expected, tmp_path):
+    shutil.copytree(target, tmp_path / "features")  # not open in this process, as in a worker
+    lazy = pickle.dumps(dkfeat.open_shards(tmp_path / "features").to_dask()[0])
+    shutil.rmtree(tmp_path / "features" / "_dkfeat")
+    assert (expected[0] != pickle.loads(lazy).compute(scheduler="synchronous")).nnz == 0
+
+
 def test_query_ids__come_with_the_rows(tmp_path):
     (tmp_path / "rows.svm").write_text("2 qid:7 1:1\n0 qid:7 2:1\n1 qid:9 3:1\n")
     featurized(dkfeat.LibsvmSource(str(tmp_path / "rows.svm"), query_id=True), tmp_path / "features")
