@@ -25,7 +25,6 @@ from dkfeat.messages import aligned, counted, logger_of, printable, show_bytes
 from dkfeat.sources.base import Source
 from dkfeat.sources.formats import as_source
 from dkfeat.store.manifest.batch_plan import plan_name
-from dkfeat.store.shards.codec import shard_name
 from dkfeat.store.storage.base import META
 
 if TYPE_CHECKING:
@@ -60,8 +59,6 @@ class BlockTask:
     """Maximum memory of the task, in bytes."""
     rows: int | None
     """Number of rows; None if it is known neither from a scan nor from metadata."""
-    first_shard: str | None
-    """Name of its first shard; None without a spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +304,6 @@ def make_plan(settings: Resolved, splits: Sequence[Split]) -> Plan:
             split=split,
             projected_bytes=working + _projected_bytes(source.piece_bytes(split), row_bytes, count),
             rows=count,
-            first_shard=None if spec_fp is None else shard_name(spec_fp, split, 0),
         )
         for split, count in zip(splits, rows, strict=True)
     )

@@ -15,6 +15,8 @@ from termios import TIOCSWINSZ
 
 import pytest
 
+import dkfeat
+from dkfeat.cli import cli
 from dkfeat.cli.terminal import sign_of_life, wrapped
 
 
@@ -56,6 +58,14 @@ def test_wrapped__breaks_between_words_of_terminals_only():
     assert wrapped(text, StringIO()) == text
     for begin in ("  ", "{"):
         assert wrapped(begin + text, Terminal()) == begin + text
+
+
+def test_files__stay_whole_in_a_terminal(tiny_folder, tmp_path, monkeypatch):
+    target = tmp_path / " ".join(["name"] * 30)
+    dkfeat.featurize(tiny_folder / "*.svm", target, dkfeat.DartFeatures(8, random_state=0), progress=False)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    cli(["files", str(target)], standalone_mode=False)
+    assert sys.stdout.getvalue().splitlines() == dkfeat.open_shards(target).paths
 
 
 def test_errors__fit_the_terminal():

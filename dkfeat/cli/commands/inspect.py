@@ -11,7 +11,7 @@ from dkfeat.cli.declared import LOCAL_FILE
 from dkfeat.cli.group import DkfeatCommand, heading
 from dkfeat.cli.options import holds_model, options_at, output_options, overwrite_option, storage_option
 from dkfeat.cli.output import echo, facts, is_quiet, note, print_result, show_size, summary
-from dkfeat.messages import counted, percent
+from dkfeat.messages import counted, percent, printable
 
 if TYPE_CHECKING:
     from dkfeat.store.commit.status import Status
@@ -222,7 +222,7 @@ def files(target: str, storage_options: dict[str, Any] | None) -> None:
     paths = open_shards(target, storage_options=storage_options).paths
     print_result({"target": target, "files": paths})
     for path in paths:
-        echo(path)
+        echo(printable(path), raw=True)
 
 
 @click.command(cls=DkfeatCommand)
@@ -247,7 +247,7 @@ def quarantine(target: str, storage_options: dict[str, Any] | None) -> None:
         note(f"{target}: no rows were set aside", err=True)
     for row in data.quarantine():
         print_result(row.to_mapping())
-        echo(f"{row.place}: {row.message}: {row.text}")
+        echo(printable(f"{row.place}: {row.message}: {row.text}"), raw=True)
 
 
 @click.command(cls=DkfeatCommand)

@@ -573,7 +573,7 @@ def read_required(storage: Storage, name: str, hint: str, max_bytes: int = MAX_B
 
 def read_listed(storage: Storage, name: str, manifest: str, size: int, sha256: str) -> bytes:
     """Read a file that a manifest lists with its size and SHA-256; `ShardError` if it has others."""
-    data = read_required(storage, name, f"{manifest} lists it, unless it is damaged itself; restore them from a copy")
+    data = read_required(storage, name, f"{manifest} lists it (or is damaged itself); restore both from a copy")
     if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
         raise ShardError(f"{storage.url}/{name}: damaged: its SHA-256 is not that of its name; restore it from a copy")
     return data

@@ -216,17 +216,13 @@ def test_to_dask__refuses_chunk_rows(chunk_rows, target):
         dkfeat.open_shards(target).to_dask(chunk_rows=chunk_rows)
 
 
-def test_to_dask__tasks_do_not_carry_the_manifest(target):
+def test_to_dask__tasks_neither_carry_nor_read_the_manifest(target, expected, tmp_path):
     from distributed.protocol import dumps
 
-    X, _ = dkfeat.open_shards(target).to_dask()
-    graph = dict(X.__dask_graph__())
-    assert all(sum(map(len, dumps(task))) < 20_000 for task in graph.values())
-
-
-def test_to_dask__computes_elsewhere_after_its_manifest_is_deleted(target, expected, tmp_path):
     shutil.copytree(target, tmp_path / "features")  # not open in this process, as in a worker
-    lazy = pickle.dumps(dkfeat.open_shards(tmp_path / "features").to_dask()[0])
+    X, _ = dkfeat.open_shards(tmp_path / "features").to_dask()
+    assert all(sum(map(len, dumps(task))) < 20_000 for task in dict(X.__dask_graph__()).values())
+    lazy = pickle.dumps(X)
     shutil.rmtree(tmp_path / "features" / "_dkfeat")
     assert (expected[0] != pickle.loads(lazy).compute(scheduler="synchronous")).nnz == 0
 
