@@ -186,6 +186,8 @@ def resolved_source(
     check(source.is_resolved, f"{storage.url}/{SPEC}: input does not state {', '.join(source.unresolved)}")
     if manifest.n_bad_rows and source.can_quarantine:
         source = source.replaced(on_bad_row="quarantine")
+    if spec["output"]["layout"] == "predictions":  # they are of rows whose words the model may lack
+        source = source.replaced(as_words=True)
     return source, files
 
 

@@ -500,6 +500,9 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
     recognised by the start time of the process. Of this process, locks that it released, if in vain, are ended.
     """
     here = this_process()
+    if process.get("host") == here["host"] and "machine" not in process:  # a local disk's lock of version 0.2
+        pid = process.get("pid")
+        return False if type(pid) is int and _start_of(pid) == "" else None
     if any(process.get(key) != here[key] for key in ("host", "machine")):
         return None
     if process.get("boot") != here["boot"]:
