@@ -130,7 +130,7 @@ class PredictConfig(WritingConfig):
 
     def __post_init__(self) -> None:
         one_of("source", self.source, "shards", self.shards)
-        if self.out.lower().endswith((".csv", ".txt")):
+        if self.out.lower().endswith((".csv", ".txt", ".parquet", ".json")):
             raise ConfigError(f"out={self.out!r}, but a job predicts into a folder; for one file use `dkfeat predict`")
 
 

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -216,6 +217,15 @@ def read_yaml(path: str | Path, kind: str) -> Any:
                 problem = f"{node.value} is a number with separators or of another base; write it in the digits 0 to 9"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return super().construct_scalar(node)
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            node: Any = super().compose_node(parent, index)
+            if not hasattr(node, "size"):  # not an alias
+                parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+                node.size = 1 + sum(getattr(part, "size", 0) for part in parts)
+                if node.size > len(text) + 100_000:  # each level of nested aliases multiplies the values of the last
+                    raise yaml.constructor.ConstructorError(None, None, "aliases repeat too much", node.start_mark)
+            return node
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             for key, _ in node.value:  # yes, no, on and off are words

@@ -239,7 +239,8 @@ class TrainConfig(Settings):
     init: str | None = None
     """Model to continue from, on shards of its map; by default for five epochs, with its loss."""
     out: str | None = None
-    """Folder to save the model in, or its URL. Left out: the scores on `test` are printed, and no model is saved."""
+    """Folder to save the model in, or its URL. Left out: the scores on `test` and `validation` are printed, and no
+    model is saved."""
     overwrite: bool = False
     """Replace a model in this folder that was trained with other settings; with `init` this is not needed."""
     solver: SGD | Liblinear = field(default_factory=SGD)

@@ -61,6 +61,8 @@ def test_load_config__reads_every_section(tmp_path):
     assert job.predict[0].source.urlpath == "new.svm"
     assert job.evaluate[0].shards == "predictions"
     assert job.run.n_workers == 2
+    load_job(_write(tmp_path, "train: {shards: s, validation: v}"))  # scored, so not lost
+    load_job(_write(tmp_path, "{train: {shards: s}, evaluate: [{model: m, shards: s}]}"), ["evaluate"])
 
 
 @pytest.mark.fault("I-38")
@@ -77,7 +79,7 @@ def test_load_config__reads_every_section(tmp_path):
         ("train: {}", ["train: shards must be given"]),
         ("predict: [{model: a, out: b}]", ["predict[0]: neither of `source` and `shards` given"]),
         ("predict: [{model: a, shards: b}]", ["predict[0]: out must be given"]),
-        ("predict: [{model: a, shards: b, out: c.csv}]", ["predict[0]: out='c.csv', but", "into a folder"]),
+        ("predict: [{model: a, shards: b, out: c.json}]", ["predict[0]: out='c.json', but", "into a folder"]),
         ("evaluate: [{model: a, shards: b, source: {urlpath: c}}]", ["evaluate[0]: both of `source` and `shards`"]),
         ("train: [1]", ["train: expected keys and values, got a list"]),
         ("run: {scheduler: 3}", ["run.scheduler: expected text or nothing, got 3"]),
@@ -104,6 +106,10 @@ def test_load_config__reads_every_section(tmp_path):
         ("run: {progress: true, progress: false}", ["'progress' is given twice"]),
         ("run: !!python/object/apply:os.getcwd []", ["cannot be read", "could not determine a constructor"]),
         ("run: {", ["cannot be read"]),
+        (
+            "[&a 0" + "".join(f", &{b} [{f'*{a}, ' * 30}]" for a, b in ("ab", "bc", "cd", "de", "ef")) + "]",
+            ["aliases repeat"],
+        ),
         ("- 1", ["settings: expected keys and values, got a list"]),
     ],
 )

@@ -41,12 +41,13 @@ def load_job(path: str, needs: Sequence[str] = ()) -> config.JobConfig:
     """Read a job file, with defaults from Dask's configuration, and check its sources and maps by making them.
 
     Sections that it `needs` must not be empty, nor may all be. A model that is trained must be saved, unless it is
-    scored and no later step lacks it.
+    scored and no later step that runs lacks it.
     """
     from dkfeat.config.settings import errors_at
 
     job = config.load_config(path)
-    empty = [name for name in needs or SECTIONS if not getattr(job, name)]
+    runs = needs or tuple(SECTIONS)
+    empty = [name for name in runs if not getattr(job, name)]
     if empty and (needs or len(empty) == len(SECTIONS)):
         raise ConfigError(f"{path}: lists nothing under `{', '.join(empty)}`")
     for section in ("featurize", "predict", "evaluate"):
@@ -59,10 +60,10 @@ def load_job(path: str, needs: Sequence[str] = ()) -> config.JobConfig:
                     build_map(part.map)._check_params()
             with errors_at(f"{path}: {section}[{number}].encoder"):
                 build_encoder(getattr(part, "encoder", None))
-    if job.train is not None and job.train.out is None:
-        models = [*(part.model for part in job.predict), *(part.model for part in job.evaluate)]
+    if job.train is not None and job.train.out is None and "train" in runs:
+        models = [part.model for name in ("predict", "evaluate") if name in runs for part in getattr(job, name)]
         lacking = [name for name in models if not (is_url(name) or Path(name).exists())]
-        if lacking or job.train.test is None:
+        if lacking or job.train.test is job.train.validation is None:
             why = f"{lacking[0]}, which a later step reads, does not exist" if lacking else "nothing uses the model"
             raise ConfigError(f"{path}: train.out: not given, and {why}; give a folder to keep the model")
     return job
@@ -135,11 +136,11 @@ def _train(part: config.TrainConfig, run: config.RunConfig) -> Result:
     if part.out is not None:
         kind = f"model of {counted(len(model.classes), 'class')}" if len(model.classes) else "regression"
         lines.append(f"{part.out}: {kind}")
-    scores = {name: last.get(name) for name in ("test_accuracy", "test_r2")}
-    if scores["test_accuracy"] is not None:
-        lines.append(f"test accuracy {scores['test_accuracy']:.2%}")
-    elif scores["test_r2"] is not None:
-        lines.append(f"test R² {scores['test_r2']:.4f}")
+    scores = {name: last.get(name) for name in ("test_accuracy", "test_r2", "validation_accuracy", "validation_r2")}
+    forms = {"accuracy": "{} accuracy {:.2%}", "r2": "{} R² {:.4f}"}
+    for name, score in scores.items():
+        rows, kind = name.split("_")
+        lines += [] if score is None else [forms[kind].format(rows, score)]
     return {"train": part.out, **scores}, "\n".join(lines)
 
 

@@ -127,6 +127,13 @@ def test_like__and_a_copied_model_encode_as_the_first_run(made, tmp_path):
         assert "narrow" in dkfeat.run_report(target).to_html()
 
 
+def test_verify_inputs__of_predictions__some_words_are_new(made, tmp_path):
+    words = pa.array(["wide", "new", "narrow"] * 3)
+    pq.write_table(make_table(9).set_column(5, "kind", words), rows := tmp_path / "rows.parquet")
+    dkfeat.predict(made / "model", rows, tmp_path / "predictions", progress=False)
+    assert dkfeat.verify_inputs(tmp_path / "predictions", rows).problems == ()
+
+
 def test_predict__lists_of_words(tmp_path):
     tags = [["wide"] if age > 50 else ["narrow", "young"] for age in make_table()["age"].to_pylist()]
     pq.write_table(make_table().set_column(5, "kind", pa.array(tags)), tmp_path / "a.parquet")

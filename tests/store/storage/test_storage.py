@@ -348,15 +348,14 @@ def test_lock__interrupted_after_its_creation__is_removed(disk, monkeypatch):
     assert disk.holder() is None
 
 
-@pytest.mark.parametrize("version", ["0.2", "0.3"])
-def test_lock__of_a_process_that_the_system_hides__may_be_alive(disk, monkeypatch, version):
+@pytest.mark.parametrize("since", [(), ("machine", "boot", "pid_namespace", "pid_start")])  # not in version 0.2
+def test_lock__of_a_process_that_the_system_hides__may_be_alive(disk, monkeypatch, since):
     def kill(_, signal):
         assert signal == 0
         raise PermissionError
 
-    process = {**this_process(), "run_id": "a" * 32, "pid": 2**22 + 1}
-    if version == "0.2":
-        process = {key: process[key] for key in ("run_id", "host", "pid")}
+    known = {key: value for key, value in this_process().items() if key not in since}
+    process = {**known, "run_id": "a" * 32, "pid": 2**22 + 1}
     (Path(disk.url) / LOCK).write_text(json.dumps(process))
     assert disk.holder().alive is False
     monkeypatch.setattr(os, "kill", kill)
