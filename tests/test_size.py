@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_941
+MOST_CODE = 30_956
 MOST_MODULES = 223
-MOST_TEST_LINES = 39_708
+MOST_TEST_LINES = 39_723
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
