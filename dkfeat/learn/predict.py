@@ -429,7 +429,7 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     Raises
     ------
     ConfigError
-        If neither the model nor the source defines how rows are read.
+        If neither the model nor the source defines how rows are read, or labels are words of only one of them.
     SpecConflictError
         If shards were made by another map, or the source sets other options than those of the training rows.
     """
@@ -439,6 +439,8 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
         check_same_features(model.spec, reader.spec, shards=where, owner="the model's", like="MODEL", options=options)
         return ShardSource.of(reader)
     found = as_source(source, None if isinstance(source, Source) else storage_options)
+    if found.kind == "libsvm" and model.input_spec.get("classes"):
+        raise ConfigError("the labels of LIBSVM text are numbers, but the model's are words; give the rows as a table")
     # float64, because unlabelled rows often have a placeholder; int64 if float64 cannot represent a class
     is_exact = np.array_equal(model.classes.astype(np.float64).astype(object), model.classes.astype(object))
     training = model.input_spec if "kind" in model.input_spec else {}

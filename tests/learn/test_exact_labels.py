@@ -164,8 +164,9 @@ def test_labels__words_of_another_format_that_training_rows_lack_are_left_out_as
     assert dkfeat.open_shards(tmp_path / "predictions").verify().problems == []
     (tmp_path / "rows.svm").write_text("0 1:1\n")
     model = dkfeat.train(np.eye(4), y=["no", "yes"] * 2, map=dkfeat.DartFeatures(8, random_state=0), progress=False)
-    with pytest.raises(ConfigError, match="labels of LIBSVM text are numbers, but the model's are words"):
-        dkfeat.evaluate(model, dkfeat.LibsvmSource(tmp_path / "rows.svm", zero_based=True), progress=False)
+    for use in (partial(dkfeat.evaluate, progress=False), dkfeat.predict_file):
+        with pytest.raises(ConfigError, match="labels of LIBSVM text are numbers, but the model's are words"):
+            use(model, dkfeat.LibsvmSource(tmp_path / "rows.svm", zero_based=True))
 
 
 @pytest.mark.parametrize("solver", [dkfeat.SGD, dkfeat.Liblinear])

@@ -133,8 +133,6 @@ def _labelled_rows(model: LinearModel, source: Any, storage_options: Mapping[str
     if not rows.has_labels:
         remedy = "featurize or predict" if isinstance(rows, ShardSource) else "name the label column, or give"
         raise ConfigError(f"the rows have no labels to compare with; {remedy} labelled rows")
-    if rows.kind == "libsvm" and model.input_spec.get("classes"):
-        raise ConfigError("the labels of LIBSVM text are numbers, but the model's are words; give the rows as a table")
     if bool(rows.multilabel) != (model.task == "multilabel"):
         have = "lists of labels" if rows.multilabel else "one label each"
         raise ConfigError(f"the rows have {have}, but the model is {model.task}")
