@@ -71,21 +71,11 @@ def test_files__stay_whole_in_a_terminal(tiny_folder, tmp_path, monkeypatch):
 def test_errors__fit_the_terminal():
     driver, terminal = pty.openpty()
     ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    command = [
-        sys.executable,
-        "-m",
-        "dkfeat",
-        "featurize",
-        "rows.svm",
-        "--map",
-        "a-map-that-is-not-known",
-        "--out",
-        "x",
-    ]
+    command = [sys.executable, "-m", "dkfeat", "featurize", "rows.svm", "--map", "a-map-that-is-unknown", "--out", "x"]
     status = subprocess.run(command, stderr=terminal, check=False, timeout=120).returncode
     text = re.sub(r"\x1b\[\d+m", "", os.read(driver, 1 << 16).decode())
     os.close(terminal)
     os.close(driver)
     assert status == 2
     assert max(map(len, text.splitlines())) <= 60
-    assert "there is no 'a-map-that-is-not-known'; the choices are gcws" in " ".join(text.split())
+    assert "there is no 'a-map-that-is-unknown'; the choices are gcws" in " ".join(text.split())
