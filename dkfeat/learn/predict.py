@@ -439,8 +439,6 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
         check_same_features(model.spec, reader.spec, shards=where, owner="the model's", like="MODEL", options=options)
         return ShardSource.of(reader)
     found = as_source(source, None if isinstance(source, Source) else storage_options)
-    if found.kind == "libsvm" and model.input_spec.get("classes"):
-        raise ConfigError("the labels of LIBSVM text are numbers, but the model's are words; give the rows as a table")
     # float64, because unlabelled rows often have a placeholder; int64 if float64 cannot represent a class
     is_exact = np.array_equal(model.classes.astype(np.float64).astype(object), model.classes.astype(object))
     training = model.input_spec if "kind" in model.input_spec else {}
@@ -449,6 +447,8 @@ def prediction_source(model: LinearModel, source: Any, storage_options: Mapping[
     dtype, remedy = "float64" if is_exact else "int64", "use another model"
     files = found.files()  # a missing file is the first thing to report
     found = inherit_row_options(found, "the model", training, dtype, files, encoder=model.encoder, remedy=remedy)
+    if found.kind == "libsvm" and model.input_spec.get("classes"):
+        raise ConfigError("the labels of LIBSVM text are numbers, but the model's are words; give the rows as a table")
     found = found.inspect(files)
     if found.classes == ():
         text = "labels are words, but the model's are numbers; convert them to its numbers"
