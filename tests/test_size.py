@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-MOST_CODE = 30_956
+MOST_CODE = 30_954
 MOST_MODULES = 223
 MOST_TEST_LINES = 39_712
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dkfeat import config
-from dkfeat.cli.commands.train import train_and_save
+from dkfeat.cli.commands.train import shown_scores, train_and_save
 from dkfeat.cli.declared import Choice
 from dkfeat.cli.group import LOG, DkfeatCommand, text_of
 from dkfeat.cli.options import output_options, progress_of, resolve_options, target_of
@@ -137,10 +137,8 @@ def _train(part: config.TrainConfig, run: config.RunConfig) -> Result:
         kind = f"model of {counted(len(model.classes), 'class')}" if len(model.classes) else "regression"
         lines.append(f"{part.out}: {kind}")
     scores = {name: last.get(name) for name in ("test_accuracy", "test_r2", "validation_accuracy", "validation_r2")}
-    forms = {"accuracy": "{} accuracy {:.2%}", "r2": "{} R² {:.4f}"}
-    for name, score in scores.items():
-        rows, kind = name.split("_")
-        lines += [] if score is None else [forms[kind].format(rows, score)]
+    for name, score in (shown_scores(last, "test") | shown_scores(last, "validation")).items():
+        lines.append(f"{name.replace('_r2', ' R²').replace('_', ' ')} {score}")
     return {"train": part.out, **scores}, "\n".join(lines)
 
 

@@ -91,10 +91,7 @@ def train(shards: str, out: str | None, **options: Any) -> None:
     if "grid" in model.training:
         name = "C" if "C" in model.training else "alpha"
         shown["chosen"] = f"{model.training['loss']}, {name} {model.training[name]:g}"
-    for part in ("validation", "test"):
-        for name, form in (("accuracy", ".2%"), ("r2", ".4f")):
-            if last.get(f"{part}_{name}") is not None:
-                shown[f"{part}_{name}"] = format(last[f"{part}_{name}"], form)
+    shown |= shown_scores(last, "validation") | shown_scores(last, "test")
     record = {
         "model": out,
         "task": model.task,
@@ -105,6 +102,12 @@ def train(shards: str, out: str | None, **options: Any) -> None:
         "scores": {name: value for name, value in last.items() if name.startswith(("validation_", "test_"))},
     }
     summary(record, shown | {"model": out or "not saved; give --out MODEL to keep it"})
+
+
+def shown_scores(last: Mapping[str, Any], part: str) -> dict[str, str]:
+    """Return the scores of a training on "validation" or "test" rows as text, by their names."""
+    forms = {f"{part}_accuracy": ".2%", f"{part}_r2": ".4f"}
+    return {name: format(last[name], form) for name, form in forms.items() if last.get(name) is not None}
 
 
 def train_and_save(
